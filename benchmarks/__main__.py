@@ -13,7 +13,7 @@ import typer
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 app = typer.Typer(
-    help="Measure eigengp, beside other libraries where an environment with them is named.",
+    help="Measure eigengp, and other libraries where an environment with them is named.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -56,7 +56,7 @@ def evalcost(
     size: Sizes = None,
     turns: Turns = 7,
 ) -> None:
-    """Value and gradient of the evidence beside the bare BLAS floor (M from 50 to 800)."""
+    """Value and gradient of the evidence compared with the bare BLAS floor (M from 50 to 800)."""
     hold_to(threads)
     import evalcost as benchmark
     from peers.asking import Panel
@@ -155,7 +155,7 @@ def gpu(
     ] = 1.0,
     turns: Turns = 3,
 ) -> None:
-    """Up to 10⁹ rows on a GPU, beside plain PyTorch; needs CUDA."""
+    """Up to 10⁹ rows on a GPU, compared with plain PyTorch; needs CUDA."""
     os.environ.setdefault("SCIPY_ARRAY_API", "1")  # scikit-learn asks for it before SciPy comes in.
     import gpu as benchmark
 
@@ -168,7 +168,7 @@ def files(
     threads: Threads = 2,
     rows: Annotated[int, typer.Option(min=4, help="Rows of the set that is made.")] = 20_000_000,
 ) -> None:
-    """Fits from Parquet files beside the same in memory: airline2001, and a set that is made."""
+    """Fits from Parquet files and from memory: airline2001, and synthetic rows."""
     hold_to(threads)
     import files as benchmark
 
@@ -209,10 +209,13 @@ def quality(
         list[int] | None, typer.Option(help="A split; may be repeated. 0, 1 and 2 unless named.")
     ] = None,
     variant: Annotated[
-        list[str] | None, typer.Option(help="One of ours; may be repeated. All unless named.")
+        list[str] | None, typer.Option(help="A variant; may be repeated. All unless named.")
+    ] = None,
+    cpu_limit: Annotated[
+        int | None, typer.Option(min=1, help="CPU seconds for a fit of another library.")
     ] = None,
 ) -> None:
-    """Test error, density and coverage: ours, each ingredient on and off, beside the peers."""
+    """Test error, density and coverage: ours, an ablation, and other libraries."""
     hold_to(threads)
     import quality as benchmark
     from peers.asking import Panel
@@ -223,7 +226,8 @@ def quality(
         out,
         data=data or benchmark.ALL,
         seeds=seed or [0, 1, 2],
-        variants=variant or [*benchmark.VARIANTS, *benchmark.OBJECTIVES],
+        variants=variant,
+        cpu_limit=cpu_limit,
     )
 
 
@@ -244,7 +248,7 @@ def curve(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Fits at a time, each on one core.")] = 2,
 ) -> None:
-    """Learning curves from 30 to 10,000 rows: the default beside the exact GP and others."""
+    """Learning curves from 30 to 10,000 rows: the default compared with the exact GP and others."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ[name] = "1"
     import curve as benchmark
@@ -291,7 +295,7 @@ def classify(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the split.")] = 50,
 ) -> None:
-    """Log loss, error and calibration of the classifier beside those of other libraries."""
+    """Log loss, error and calibration of the classifier and of other libraries."""
     hold_to(threads)
     import classify as benchmark
     from peers.asking import Panel
@@ -321,7 +325,7 @@ def tables(
         list[str] | None, typer.Option(help="A data set; may be repeated. All unless named.")
     ] = None,
 ) -> None:
-    """Errors on tables of mixed columns beside gradient boosting with native categories."""
+    """Errors on tables of mixed columns compared with gradient boosting with native categories."""
     hold_to(threads)
     import tables as benchmark
 
@@ -330,7 +334,7 @@ def tables(
 
 @app.command()
 def online(out: Out = RESULTS, threads: Threads = 2, size: Size = 100) -> None:
-    """One pass over kin40k in batches beside the fit of all rows at once."""
+    """One pass over kin40k in batches compared with the fit of all rows at once."""
     hold_to(threads)
     import online as benchmark
 
@@ -341,7 +345,7 @@ def online(out: Out = RESULTS, threads: Threads = 2, size: Size = 100) -> None:
 def exact_gp(
     threads: Threads = 2, rows: Rows = 2_000, inputs: Inputs = 20, turns: Turns = 3
 ) -> None:
-    """One value and gradient of the full GP beside scikit-learn's: seconds, memory, agreement."""
+    """One value and gradient of the exact GP and of scikit-learn's: time, memory, agreement."""
     hold_to(threads)
     import exact_gp as benchmark
 

@@ -59,7 +59,7 @@ def contents(out: Path) -> dict[Path, str]:
     campaign_records = json.loads((out / "campaign.json").read_text())["records"]
     return {
         FRAGMENTS / "campaign.md": campaign.make_text(campaign_records),
-        how_good.PAGE: how_good.text(results, curve.opened(out)),
+        how_good.PAGE: how_good.text(results, curve.opened(out), tables.list_ahead(out)),
         FRAGMENTS / "headline.md": headline,
         FRAGMENTS / "gpu.md": _gpu(stored),
         FRAGMENTS / "classes.md": classify.make_text(out),
@@ -69,30 +69,36 @@ def contents(out: Path) -> dict[Path, str]:
 
 
 def _headline(results: Results) -> str:
-    """Return a table with a row for each data set and a column for each library."""
+    """Return a table with a row for each data set and a column for each library.
+
+    The settings of another library are those with the lowest error on the data set.
+    """
     by_set = {name: by_method(results, name) for name in SETS}
-    shown = {(OURS, DEFAULT): "`EigenGPRegressor()`", (OURS, _FIVE): f"with `{_FIVE}`"}
-    methods = list(dict.fromkeys(key for found in by_set.values() for key in found))
-    everywhere = [key for key in methods if all(key in found for found in by_set.values())]
-    peers = {
-        key[0]: key for key in reversed(everywhere) if key[0] in _HEADLINE
-    }  # The first of each.
-    shown |= {peers[library]: LIBRARIES[library].title for library in _HEADLINE if library in peers}
+    ours = {DEFAULT: "`EigenGPRegressor()`", _FIVE: f"with `{_FIVE}`"}
+    peers = [each for each in _HEADLINE if all(_of(each, found) for found in by_set.values())]
+    titles = [*ours.values(), *(LIBRARIES[each].title for each in peers)]
     lines = [
-        f"| data (training rows × inputs) | {' | '.join(shown.values())} |",
-        "|---" * (len(shown) + 1) + "|",
+        f"| data (training rows × inputs) | {' | '.join(titles)} |",
+        "|---" * (len(titles) + 1) + "|",
     ]
     for name, found in by_set.items():
-        scores = {key: means(found[key]) for key in shown}
-        best = min(scores, key=lambda key: scores[key]["nmse"])
-        cells = [
-            _cell(own, format_seconds(results, found[key]), bold=key == best)
-            for key, own in scores.items()
-        ]
+        shown = [found[OURS, variant] for variant in ours]
+        shown += [min(_of(each, found), key=_error) for each in peers]
+        best = min(shown, key=_error)
+        cells = [_cell(means(own), format_seconds(results, own), own is best) for own in shown]
         facts = SETS[name]
         head = f"{name} ({facts.n_train:,} × {facts.n_inputs})"
         lines.append(f"| {head} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _of(library: str, found: dict[tuple[str, str], list[Record]]) -> list[list[Record]]:
+    """Return the records of each variant of a library."""
+    return [own for key, own in found.items() if key[0] == library]
+
+
+def _error(records: list[Record]) -> float:
+    return means(records)["nmse"]
 
 
 def _cell(mean: dict[str, float], seconds: str, bold: bool) -> str:

@@ -6,6 +6,7 @@ are standardised; ours get them as they are.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -60,26 +61,40 @@ _BUSY = 1.8
 
 
 def run(
-    panel: Panel, out: Path, *, data: Sequence[str], seeds: Sequence[int], variants: Sequence[str]
+    panel: Panel,
+    out: Path,
+    *,
+    data: Sequence[str],
+    seeds: Sequence[int],
+    variants: Sequence[str] | None = None,
+    cpu_limit: int | None = None,
 ) -> None:
-    """Measure, and print the table."""
-    check_known(variants, EVERY)
+    """Measure, and print the table; each fit has a process of its own."""
+    check_known(variants or (), [*EVERY, *itertools.chain(*PEERS.values())])
     results = opened(out)
     for name in data:
         for seed in seeds:
             arrays = dict(zip(("X", "y", "X_test", "y_test"), split(name, seed), strict=True))
             common = {"data": name, "seed": seed}
             for library in panel:
-                if library != OURS:
-                    options = {"size": SIZE, "iterations": ITERATIONS, "marks": MARKS[:0]}
-                    options["variants"] = PEERS.get(library, ("",))
-                    answer = panel.ask(library, "fit", standardized(arrays), **options)
+                for variant in variants_of(library, variants):
+                    if library == OURS:
+                        options = {"variant": variant, "settings": EVERY[variant], "marks": ()}
+                        answer = panel.ask(OURS, "quality", arrays, **options)
+                    else:
+                        options = {"size": SIZE, "iterations": ITERATIONS, "marks": MARKS[:0]}
+                        options |= {"variants": [variant], "cpu_limit": cpu_limit}
+                        answer = panel.ask(library, "fit", standardized(arrays), **options)
                     results.add(answer, **common)
-                    continue
-                for variant in variants:
-                    options = {"variant": variant, "settings": EVERY[variant], "marks": ()}
-                    results.add(panel.ask(OURS, "quality", arrays, **options), **common)
     show(results)
+
+
+def variants_of(library: str, wanted: Sequence[str] | None) -> list[str]:
+    """Return the variants of a library, those wanted if any are named."""
+    own = [*VARIANTS, *OBJECTIVES] if library == OURS else PEERS.get(library, ("",))
+    if wanted is None:
+        return list(own)
+    return [each for each in (EVERY if library == OURS else own) if each in wanted]
 
 
 def opened(out: Path) -> Results:

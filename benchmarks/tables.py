@@ -31,6 +31,7 @@ DATA = ("levels", "wage", "hitters", "messy")
 _REPEATS = {"levels": 5, "wage": 1, "hitters": 2, "messy": 1}
 _FOLDS = 5
 _LEVELS, _ROWS = 30, 180
+_OURS = "EigenGP"
 
 
 def run(out: Path, *, data: tuple[str, ...]) -> None:
@@ -60,9 +61,8 @@ def run(out: Path, *, data: tuple[str, ...]) -> None:
 
 def make_text(out: Path) -> str:
     """Return the stored numbers as a table in Markdown."""
-    records = json.loads((out / "tables.json").read_text())["records"]
-    found = {(each["data"], each["library"]): each["rmse"] for each in records}
-    libraries = sorted({each["library"] for each in records}, key=_order_libraries)
+    found = _read_errors(out)
+    libraries = sorted({library for _, library in found}, key=_order_libraries)
     names = [name for name in DATA if any(data == name for data, _ in found)]
     lines = [f"| RMSE | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
     for library in libraries:
@@ -72,8 +72,24 @@ def make_text(out: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def list_ahead(out: Path) -> str:
+    """Return the libraries with a smaller error than the default, by data set, as text."""
+    found = _read_errors(out)
+    return "; ".join(
+        f"{library} on {name} ({_format_error(error)}, ours {_format_error(found[name, _OURS])})"
+        for (name, library), error in found.items()
+        if _OURS not in library and error < found[name, _OURS]
+    )
+
+
+def _read_errors(out: Path) -> dict[tuple[str, str], float]:
+    """Return the stored error of each data set and library."""
+    records = json.loads((out / "tables.json").read_text())["records"]
+    return {(each["data"], each["library"]): each["rmse"] for each in records}
+
+
 def _order_libraries(name: str) -> tuple[bool, str]:
-    return "EigenGP" not in name, name
+    return _OURS not in name, name
 
 
 def _format_error(value: float) -> str:

@@ -51,7 +51,7 @@ def propose(points, errors, rng):
 
 
 # %%
-# Eight evenly spread experiments, then 12 chosen ones; beside them, 20 at random. Several seeds,
+# Eight evenly spread experiments, then 12 chosen ones; for comparison, 20 at random. Several seeds,
 # since one run says little.
 
 FIRST, ALL = 8, 20

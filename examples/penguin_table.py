@@ -1,6 +1,6 @@
 """
-A table of mixed columns, beside gradient boosting
-==================================================
+A table of mixed columns, compared with gradient boosting
+=========================================================
 
 From a file to a decision: penguins were caught, measured and weighed. Which records look wrong and
 should be checked? The table has numbers, text and missing values.

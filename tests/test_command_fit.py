@@ -158,6 +158,60 @@ def test_an_interrupted_fit_leaves_the_model_that_was_there(
     assert [each.name for each in tmp_path.iterdir()] == ["m.eigengp"]
 
 
+@pytest.mark.parametrize(
+    ("content", "options", "said"),
+    [
+        ("a,y\n1,\n2,\n", (), "Column 'y' has no values in any row."),
+        ("a,y\n1,2\n", (), "The table has only one row, so all of its columns are constant."),
+        ("a,y\n1,2\n3,4\n", ("--holdout", "1"), "--holdout must be less than 1"),
+        (
+            "a,y\n" + "".join(f"{i % 7},H-{i}\n" for i in range(40)),
+            (),
+            "Column 'y' has other text in nearly every row",
+        ),
+        (
+            "a,y\n" + "".join(f"{i % 7},2024-01-{1 + i:02d}\n" for i in range(28)),
+            (),
+            "Column 'y' must be numeric: it holds dates",
+        ),
+    ],
+)
+def test_a_table_without_rows_to_learn_from_is_refused(
+    content: str, options: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "d.csv").write_text(content)
+    result = call("fit", tmp_path / "d.csv", "-t", "y", "-o", tmp_path / "m.eigengp", *options)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"eigengp: {said}")
+    assert not (tmp_path / "m.eigengp").exists()
+
+
+def test_an_american_table_needs_no_option(tmp_path: Path) -> None:
+    rows = "".join(f'{i},"{1000 + 37 * i:,}","${(1000 + 37 * i) * 5:,}"\n' for i in range(1, 40, 3))
+    (tmp_path / "d.csv").write_text(f",Square Feet,Price\n{rows}")
+    model = tmp_path / "m.eigengp"
+    result = call("fit", tmp_path / "d.csv", "-t", "Price", "-o", model, "--method", "exact")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.splitlines()[:2] == [
+        "note: Column 1 has no name, as the index of a pandas frame, and is ignored.",
+        "note: Numbers such as 1,234 are read as thousands, since commas separate the columns; "
+        "pass --decimal , if they have decimals.",
+    ]
+    assert io.read(model).about["data"]["target"]["max"] == (1000 + 37 * 37) * 5
+    found = answer("predict", model, tmp_path / "d.csv")["predictions"]["mean"]
+    assert found[0] == pytest.approx(1037 * 5, rel=1e-2)
+
+
+def test_the_report_says_that_its_rows_were_held_out(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    asked = ("fit", folder / "houses.csv", "-t", "price", "-o", tmp_path / "m.eigengp")
+    assert call(*asked, "--method", "exact", "--holdout", "0.25", "--report", page).exit_code == 0
+    assert page.read_text().count("These rows were held out.") == 2
+    assert "right by construction, because these are the same rows" in page.read_text()
+    assert call(*asked, "--method", "exact", "--report", page).exit_code == 0
+    assert "These are training rows." in page.read_text()
+
+
 def write_messy(path: Path, n: int = 120, encoding: str = "utf-8") -> pd.DataFrame:
     """Write a table with odd names, identifiers, dates, gaps and decimal commas."""
     rng = np.random.default_rng(5)
@@ -319,7 +373,9 @@ def test_a_target_of_text_or_flags_is_classified(tmp_path: Path, labels: tuple[s
     lines = [f"{a},{b},{name}" for a, b, name in zip(x, rng.normal(size=80), names, strict=True)]
     data.write_text("a,b,kind\n" + "\n".join(lines))
     command = ("fit", data, "--target", "kind", "-o", model, "--components", "10")
-    said = call(*command, "--holdout", "0.25").stdout
+    page = tmp_path / "page.html"
+    said = call(*command, "--holdout", "0.25", "--report", page).stdout
+    assert page.read_text().count("These rows were held out.") == 2
     assert "by classification" in said
     assert "accuracy" in said
     columns = answer("predict", model, data)["predictions"]
@@ -329,8 +385,8 @@ def test_a_target_of_text_or_flags_is_classified(tmp_path: Path, labels: tuple[s
     assert scores["accuracy"] > 0.9
     assert 0.0 < scores["log_loss"] < 0.3
     assert "Classes" in call("inspect", model).stdout
-    page = tmp_path / "page.html"
     assert call("report", model, data, "-o", page).exit_code == 0
+    assert "These rows were held out." not in page.read_text()
     assert "Confusion matrix" in page.read_text()
     assert "is for numbers" in call(*command, "--method", "fitc").stderr
     assert "is for numbers" in call("compare", data, "--target", "kind").stderr

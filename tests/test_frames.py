@@ -359,3 +359,23 @@ def test_numeric_targets_of_two_values_name_the_classifier() -> None:
     quick().fit(X, y + 0.001 * X[:, 0])
     quick().fit(X[:60], y[:60])
     EigenGPRegressor(4, likelihood="poisson", optimizer=LBFGS(max_iter=1)).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("fit", "said"),
+    [
+        (lambda: quick().fit(TABLE, "sold"), "y holds dates or times"),
+        (lambda: quick().fit(pl.from_pandas(TABLE), "sold"), "y holds dates or times"),
+        (lambda: quick().fit(FRAME[["area"]], [d.date() for d in FRAME["sold"]]), "y holds dates"),
+        (lambda: quick().fit(TABLE[["price"]], "price"), "X has no columns beside 'price'"),
+        (lambda: quick().fit(dict(TABLE), "price"), r"X is a mapping; pass a frame"),
+        (lambda: quick().fit(TABLE[:1], "price"), "The table has only one row"),
+        (
+            lambda: quick().fit(FRAME.drop(columns="sold").to_numpy(), PRICE),
+            "could not convert string to float: 't.'. Pass a frame",
+        ),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_with_a_reason(fit: Any, said: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=said):
+        fit()

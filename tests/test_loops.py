@@ -29,7 +29,7 @@ from eigengp.kernels import (
     SquaredExponential,
     Stationary,
 )
-from eigengp.kernels.composite import KernelProduct, list_terms
+from eigengp.kernels.composite import KernelProduct, describe_terms, list_terms, stack
 
 pytestmark = pytest.mark.core
 
@@ -64,7 +64,7 @@ def _everything(own: ModuleType, n: int, s: int, M: int) -> dict[str, Array]:
     for name, dtype in (("apart", np.float64), ("rounded", np.float32)):
         G, last = table.astype(dtype), table[at[:, -1]].astype(dtype)
         outputs = (np.empty((n, s)), np.empty((n, M), dtype))
-        others, L = np.ascontiguousarray(members[:, :-1]), K.copy()
+        others, L = np.ascontiguousarray(members[:, :-1]), K.astype(dtype)
         assert own.whiten(L, G, others, last, noise, 0.5, *outputs) == -1
         found |= dict(zip((f"w {name}", f"kappa {name}"), outputs, strict=True))
     near = np.empty((n, 6), dtype=np.intp)
@@ -91,6 +91,19 @@ def test_compiled_loops_agree_with_numpy(compiled: ModuleType, n: int, s: int, M
         scale = np.abs(expected).max(initial=0.0)
         rounding = 1e-6 if expected.dtype == np.float32 or "rounded" in name else 1e-12
         assert_allclose(fast[name], expected, rtol=0, atol=rounding * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("count", [1, 7, 64, 600])
+def test_of_equally_distant_points_the_earlier_are_nearer(compiled: ModuleType, count: int) -> None:
+    rng = np.random.default_rng(0)
+    points = rng.integers(0, 12, (2, 9_000)).astype(float)  # More than are scanned at once.
+    X, limit = points[:, :30].T.copy(), np.full(30, 9_000)
+    limit[:9] = 0, 1, 2, 6, 511, 512, 513, 8_192, 8_193
+    found = np.empty((30, count), dtype=np.intp)
+    compiled.find_nearest(X, points, limit, found)
+    for x, last, own in zip(X, limit, found, strict=True):
+        order = np.argsort(((points[:, :last].T - x) ** 2).sum(axis=1), kind="stable")[:count]
+        assert own.tolist() == order.tolist() + [-1] * (count - order.size)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -157,10 +170,27 @@ def test_a_matrix_without_a_factor_is_named(compiled: ModuleType) -> None:
 def test_compiled_profiles_are_those_of_the_kernels(
     compiled: ModuleType, kernel: Stationary
 ) -> None:
-    t = np.concatenate([[0.0, 1e-300, 1e-9], np.geomspace(1e-6, 1e4, 200), [1e9, 1e300]])[None]
-    rho = np.empty_like(t)
-    compiled.profile(t, np.array(kernel.decay), rho)
-    assert_allclose(rho, kernel.profile(t), rtol=1e-12, atol=1e-290)
+    t = np.concatenate([[0.0, 1e-300, 1e-9], np.geomspace(1e-6, 1e4, 200), [1e9, 1e300]])
+    pairs, (per_length, known) = np.zeros((t.size, 2, 1)), describe_terms([kernel], 1)
+    pairs[:, 0, 0] = np.sqrt(t)
+    rho = np.empty((t.size, 3))
+    compiled.fill_stack(pairs, per_length, known, rho)
+    assert_allclose(rho[:, 1], kernel.profile(t), rtol=1e-12, atol=1e-290)
+    rounded = rho[:-2].astype(np.float32)
+    compiled.fill_stack(pairs[:-2], per_length, known.astype(np.float32), rounded)
+    assert_allclose(rounded, rho[:-2], rtol=2e-5, atol=1e-30)
+    near = t[:-2] < 10.0
+    assert_allclose(rounded[near], rho[:-2][near], rtol=1e-6)
+
+
+def test_stacks_keep_the_digits_of_points_that_are_near_each_other(compiled: ModuleType) -> None:
+    kernel = Matern32([0.5, 2.0], 1.3) + RationalQuadratic(alpha=9.0, active_dims=[1])
+    X = 1e3 + np.random.default_rng(0).normal(size=(3, 20, 2))
+    exact, rounded = (stack(kernel, X, dtype) for dtype in ("float64", "float32"))
+    assert_allclose(exact, kernel.stack(X), rtol=1e-12)
+    assert rounded.dtype == np.float32
+    assert_allclose(rounded, exact, rtol=0, atol=2e-6)
+    assert_allclose(stack(kernel + Periodic(), X, "float32"), (kernel + Periodic()).stack(X), 1e-6)
 
 
 @pytest.mark.parametrize("n_points", [700, 4_000])

@@ -22,6 +22,7 @@ from eigengp.cli.tables import (
     read_table,
     summarize_table,
 )
+from eigengp.data.formats import open_dataset
 
 HOUSES = {
     "area": [50.0, 80.0, 65.0, 120.0],
@@ -76,10 +77,13 @@ def test_columns_of_text_stay_text(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (b"a,a\n1,2\n", "Several columns have the same name: a"),
-        (b",a\n0,2\n", "Column 1 of the table has no name"),
+        (b"a,,c\n0,1,2\n", "Column 2 of the table has no name"),
         (b"a,b\n1,2\n1,2,3\n", "cannot be read.*The first line must name the columns"),
         (b"", "cannot be read"),
         (b"a,b\n\xff\xfe\xfd,1\n" * 3, "cannot be read|not supported"),
+        ("größe,b\n1,2\n".encode("cp1252"), "a.csv cannot be read: .*--encoding cp1252"),
+        ("a,b\nKöln,2\n".encode("cp1252"), "a.csv cannot be read: .*--encoding cp1252"),
+        (b"a,b\n1,2\n", "has only one row"),
     ],
 )
 def test_files_that_are_no_tables_are_refused(content: bytes, said: str, tmp_path: Path) -> None:
@@ -87,6 +91,14 @@ def test_files_that_are_no_tables_are_refused(content: bytes, said: str, tmp_pat
     path.write_bytes(content)
     with pytest.raises(TableError, match=said):
         TableSchema.learn(read_table(path), "b")
+
+
+def test_large_files_in_another_encoding_are_refused_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("größe,b\n1,2\n".encode("cp1252"))
+    with pytest.raises(ValueError, match=r"a.csv cannot be read: .*--encoding cp1252"):
+        open_dataset(path)
+    assert open_dataset(path, "cp1252").schema.names == ["größe", "b"]
 
 
 def test_numbers_with_a_point_are_thousands_where_others_have_decimal_commas(
@@ -104,6 +116,34 @@ def test_numbers_with_a_point_are_thousands_where_others_have_decimal_commas(
         read_table(path, decimal=",")
     )
     assert y.tolist() == [1000.0, 4301.0, 999.0]
+
+
+def test_the_index_of_a_pandas_frame_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    frame = pd.DataFrame({"x": np.sin(np.arange(20.0)), "y": np.cos(np.arange(20.0))})
+    frame.to_csv(path)
+    with pytest.warns(TableWarning, match="Column 1 has no name.*ignored"):
+        table = read_table(path)
+    assert table.column_names == ["x", "y"]
+    assert open_dataset(path).schema.names == ["x", "y"]
+    assert open_dataset(path).head(2).to_pydict() == frame[:2].to_dict("list")
+
+
+def test_a_comma_that_separates_columns_separates_thousands_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('a,y\n"1,234",1\n"2,345",2\n')
+    with pytest.warns(TableWarning, match="1,234 are read as thousands"):
+        sign = find_point(path, read_table(path))
+    assert TableSchema.learn(read_table(path), "y", **sign).split(read_table(path))[0].tolist() == [
+        [1234.0],
+        [2345.0],
+    ]
+    path.write_text("a;y\n1,234;1\n2,345;2\n")
+    assert find_point(path, read_table(path)) == {}
+    path.write_text('a,y\n"0,234",1\n"2,345",2\n')  # No thousands begin with a zero.
+    assert find_point(path, read_table(path)) == {}
+    X, _, _ = TableSchema.learn(read_table(path), "y").split(read_table(path))
+    assert X.tolist() == [[0.234], [2.345]]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,13 @@ from common import synthetic
 from timing import Array, Work, prediction_floors
 
 import eigengp
-from eigengp import LBFGS, EigenGPRegressor, SquaredExponential
+from eigengp import (
+    LBFGS,
+    EigenGPRegressor,
+    Matern12,
+    RationalQuadratic,
+    SquaredExponential,
+)
 from eigengp.backend.threads import count_available_threads, limit_threads, reuse_buffers
 from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.fitting.run import EXACT_BLOCK_ROWS
@@ -137,6 +143,14 @@ def predict(request: Request) -> Iterator[Record]:
             X_new, return_std=True
         )
     yield from prediction_speeds(request, predictors, blocks=[1 << 62], beside=beside)
+    kernel = RationalQuadratic(LENGTHSCALE) + RationalQuadratic() + Matern12()
+    settings = start | {"kernel": kernel, "residual": "neighbors", "random_state": 0}
+    near = EigenGPRegressor(size, **settings).fit(X, y)
+    slow: dict[tuple[str, str], Predictor] = {
+        ("neighbours", "mean"): near.predict,
+        ("neighbours", "mean and std"): lambda X_new: near.predict(X_new, return_std=True),
+    }
+    yield from prediction_speeds(request, slow, blocks=[1 << 62], rows=20_000)
 
 
 def scale(request: Request) -> Iterator[Record]:

@@ -51,6 +51,18 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def format_value(value: float) -> str:
+    """Format a value of a column; without a comma up to four digits, because it may be a year.
+
+    Examples
+    --------
+    >>> [format_value(value) for value in (2009, 12_345, 0.25)]
+    ['2009', '12,345', '0.25']
+    """
+    text = format_number(value)
+    return text.replace(",", "") if abs(value) < 10_000.0 else text
+
+
 def format_number(value: float | None) -> str:
     """Format a number with four significant digits; "–" for None and NaN.
 

@@ -10,9 +10,9 @@ import numpy as np
 from numba import types
 
 from eigengp.backend.loops import compile_for
+from eigengp.backend.nearest_numba import find_nearest as find_nearest
 from eigengp.backend.pieces_numba import (
     AT_ONCE,
-    INDEX_1,
     INDEX_2,
     READ_1,
     READ_2,
@@ -29,69 +29,23 @@ from eigengp.backend.pieces_numba import (
     times_slope,
 )
 
-
-@compile_for(types.void(READ_2, READ_1, WRITE_2))
-def profile(t, decay, rho):
-    for i in range(t.shape[0]):
-        fill_profile(t[i], decay, rho[i])
-
-
-@numba.njit
-def _replace(heap, at, size, distance, number):
-    # Put an entry in the place of the top; of equal distances the later number is farther.
-    place = 0
-    while True:
-        child = 2 * place + 1
-        if child >= size:
-            break
-        other = child + 1
-        if other < size and (
-            heap[other] > heap[child] or (heap[other] == heap[child] and at[other] > at[child])
-        ):
-            child = other
-        if heap[child] < distance or (heap[child] == distance and at[child] < number):
-            break
-        heap[place], at[place] = heap[child], at[child]
-        place = child
-    heap[place], at[place] = distance, number
-
-
-@compile_for(types.void(READ_2, READ_2, INDEX_1, types.Array(types.intp, 2, "C")))
-def find_nearest(X, points, limit, found):
-    n, k = found.shape
-    t = np.empty(AT_ONCE)
-    least = np.full((n, k), np.inf)  # Of each row a heap, the farthest on top.
-    found[:] = -1
-    last = 0
-    for i in range(n):
-        last = max(last, limit[i])
-    for first in range(0, last, AT_ONCE):
-        for i in range(n):
-            count = min(AT_ONCE, limit[i] - first)
-            if count <= 0:
-                continue
-            own, heap, at = t[:count], least[i], found[i]
-            own[:] = 0.0
-            add_squares(X[i], points, first, own)
-            for j in range(count):
-                if own[j] < heap[0]:
-                    _replace(heap, at, k, own[j], first + j)
-    for i in range(n):
-        heap, at = least[i], found[i]
-        for size in range(k - 1, 0, -1):  # The farthest goes to the end.
-            distance, number = heap[size], at[size]
-            heap[size], at[size] = heap[0], at[0]
-            _replace(heap, at, size, distance, number)
+_TABLES = tuple(
+    (types.Array(of, 2, "C", readonly=True), types.Array(of, 2, "C"))
+    for of in (types.float64, types.float32)
+)
+_LANES = 16
+"""The number of columns in a block: as many numbers of float32 as fit into the widest register."""
 
 
 @numba.njit(inline="always")
 def _measure_set(X, per_length, points, x, t):
-    # Set the packed distances of a set; its points become rows of inputs.
+    # Set the packed distances of a set; its points become rows of inputs, measured from the last.
     s, D = X.shape
-    for a in range(s):
-        for d in range(D):
-            points[d, a] = X[a, d] * per_length[d]
-    t[:] = 0.0
+    for d in range(D):
+        for a in range(s):
+            points[d, a] = (X[a, d] - X[s - 1, d]) * per_length[d]
+    for j in range(t.size):
+        t[j] = 0
     pair = 0
     for a in range(s):
         for d in range(D):
@@ -106,6 +60,33 @@ def measure_distances(X, per_length, t):
     points, x = np.empty((D, s)), np.empty(D)
     for i in range(n):
         _measure_set(X[i], per_length, points, x, t[i])
+
+
+@compile_for(*(types.void(READ_3, READ_2, table, out) for table, out in _TABLES))
+def fill_stack(X, per_length, terms, R):
+    (n, s, D), size = X.shape, R.shape[1]
+    points, x = np.empty((D, s), R.dtype), np.empty(D, R.dtype)
+    t, rho = np.empty(size, R.dtype), np.empty(size, R.dtype)
+    for i in range(n):
+        for j in range(size):
+            R[i, j] = 0
+        for k in range(terms.shape[0]):
+            _measure_set(X[i], per_length[k], points, x, t)
+            if R.itemsize == 4:
+                fill_profile_single(t, terms[k], rho)
+            else:
+                fill_profile(t, terms[k], rho)
+            for j in range(size):
+                R[i, j] += terms[k, 4] * rho[j]
+
+
+@numba.njit(inline="always")
+def _make_zeros(n_rows, n_columns, dtype):
+    # Rows of whole blocks, each of which begins where a line of the cache does.
+    size = (n_columns + _LANES - 1) // _LANES * _LANES
+    whole = np.zeros(n_rows * size + _LANES, dtype)
+    skip = (-whole.ctypes.data % 64) // whole.itemsize
+    return whole[skip : skip + n_rows * size].reshape(n_rows, size)
 
 
 @numba.njit(inline="always")
@@ -142,42 +123,69 @@ def _multiply(rows, a, b, tile):
 
 
 @numba.njit(inline="always")
-def _subtract_products(R, rows, tile, columns):
-    # Unpack R, with the products of the rows subtracted.
-    s = columns.shape[0]
-    for a in range(0, s, 4):
-        for b in range(a, s, 4):
-            _multiply(rows, a, b, tile)
-            for j in range(a, min(a + 4, s)):
-                start = j * s - j * (j + 1) // 2
-                for k in range(max(b, j), min(b + 4, s)):
-                    columns[j, k] = R[start + k] - tile[j - a, k - b]
+def _subtract_products(R, rows, columns, s):
+    # Unpack R, with the products of the rows subtracted; the rest of each block is zero.
+    for a in range(0, rows.shape[0], 4):
+        for b in range(a, rows.shape[0], 4):
+            _multiply(rows, a, b, columns[a : a + 4, b : b + 4])
+    pair = 0
+    for a in range(s):
+        for b in range(a - a % _LANES, a):
+            columns[a, b] = 0
+        for b in range(a, s):
+            columns[a, b] = R[pair + b - a] - columns[a, b]
+        pair += s - a
 
 
 @numba.njit(inline="always")
-def _factorize(columns, R):
-    # Replace the upper half of R by Lᵀ, row by row, and pack it; four rows are subtracted at once.
-    s, pair = columns.shape[0], 0
-    for a in range(s):
-        own = columns[a]
-        whole = a - a % 4
-        for c in range(0, whole, 4):
-            c0, c1, c2, c3 = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
-            f0, f1, f2, f3 = c0[a], c1[a], c2[a], c3[a]
-            for b in range(a, s):
-                own[b] -= f0 * c0[b] + f1 * c1[b] + f2 * c2[b] + f3 * c3[b]
-        for c in range(whole, a):
-            c0, f0 = columns[c], columns[c, a]
-            for b in range(a, s):
-                own[b] -= f0 * c0[b]
-        if not own[a] > 0.0:
+def _factorize(columns, s):
+    # Replace the upper half by Lᵀ; four rows at a time are made of those before. Whole blocks of
+    # columns fill wide registers; what is before the diagonal there is not used.
+    one = columns.dtype.type(1)
+    for a in range(s, columns.shape[0]):
+        columns[a, a] = one
+    for a in range(0, s, 4):
+        low, k = a - a % _LANES, a % _LANES
+        y0, y1 = columns[a, low:], columns[a + 1, low:]
+        y2, y3 = columns[a + 2, low:], columns[a + 3, low:]
+        for c in range(0, a, 4):
+            c0, c1 = columns[c, low:], columns[c + 1, low:]
+            c2, c3 = columns[c + 2, low:], columns[c + 3, low:]
+            f00, f01, f02, f03 = c0[k], c1[k], c2[k], c3[k]
+            f10, f11, f12, f13 = c0[k + 1], c1[k + 1], c2[k + 1], c3[k + 1]
+            f20, f21, f22, f23 = c0[k + 2], c1[k + 2], c2[k + 2], c3[k + 2]
+            f30, f31, f32, f33 = c0[k + 3], c1[k + 3], c2[k + 3], c3[k + 3]
+            for b in range(y0.size):
+                x0, x1, x2, x3 = c0[b], c1[b], c2[b], c3[b]
+                y0[b] -= f00 * x0 + f01 * x1 + f02 * x2 + f03 * x3
+                y1[b] -= f10 * x0 + f11 * x1 + f12 * x2 + f13 * x3
+                y2[b] -= f20 * x0 + f21 * x1 + f22 * x2 + f23 * x3
+                y3[b] -= f30 * x0 + f31 * x1 + f32 * x2 + f33 * x3
+        d0 = one / np.sqrt(y0[k])
+        l01, l02, l03 = y0[k + 1] * d0, y0[k + 2] * d0, y0[k + 3] * d0
+        d1 = one / np.sqrt(y1[k + 1] - l01 * l01)
+        l12, l13 = (y1[k + 2] - l01 * l02) * d1, (y1[k + 3] - l01 * l03) * d1
+        d2 = one / np.sqrt(y2[k + 2] - l02 * l02 - l12 * l12)
+        l23 = (y2[k + 3] - l02 * l03 - l12 * l13) * d2
+        d3 = one / np.sqrt(y3[k + 3] - l03 * l03 - l13 * l13 - l23 * l23)
+        if not (0 < d0 < np.inf and 0 < d1 < np.inf and 0 < d2 < np.inf and 0 < d3 < np.inf):
             return False
-        per_root = 1.0 / np.sqrt(own[a])
-        for b in range(a, s):
-            own[b] *= per_root
-            R[pair] = own[b]
-            pair += 1
+        for b in range(y0.size):
+            x0 = y0[b] * d0
+            x1 = (y1[b] - l01 * x0) * d1
+            x2 = (y2[b] - l02 * x0 - l12 * x1) * d2
+            y3[b] = (y3[b] - l03 * x0 - l13 * x1 - l23 * x2) * d3
+            y0[b], y1[b], y2[b] = x0, x1, x2
     return True
+
+
+@numba.njit(inline="always")
+def _pack(columns, R, s):
+    pair = 0
+    for a in range(s):
+        for b in range(a, s):
+            R[pair + b - a] = columns[a, b]
+        pair += s - a
 
 
 @numba.njit(inline="always")
@@ -198,31 +206,24 @@ def _combine(weights, rows, out):
             out[m] += w0 * k0[m]
 
 
-_TABLES = (
-    (types.Array(of, 2, "C", readonly=True), types.Array(of, 2, "C"))
-    for of in (types.float64, types.float32)
-)
-
-
 @compile_for(
     *(
-        types.intp(WRITE_2, table, INDEX_2, table, READ_2, types.float64, WRITE_2, out)
+        types.intp(out, table, INDEX_2, table, READ_2, types.float64, WRITE_2, out)
         for table, out in _TABLES
     )
 )
 def whiten(R, G, at, own, noise, jitter, w, kappa):
-    n, s = w.shape
-    rows = np.zeros(((s + 3) // 4 * 4, G.shape[1]), G.dtype)
-    columns, tile = np.zeros((s, s)), np.empty((4, 4), G.dtype)
+    (n, s), M, zero = w.shape, G.shape[1], G.dtype.type(0)
+    rows = _make_zeros((s + 3) // 4 * 4, M, G.dtype)
+    columns = _make_zeros(rows.shape[0], s, G.dtype)
     # Loops instead of assignments of slices, whose checks take seconds to compile.
-    M, zero = G.shape[1], G.dtype.type(0)
     for i in range(n):
         for a in range(s):
             given = own[i] if a == at.shape[1] else G[max(0, at[i, a])]
             there = a == at.shape[1] or at[i, a] >= 0
             for m in range(M):
                 rows[a, m] = given[m] if there else zero
-        _subtract_products(R[i], rows, tile, columns)
+        _subtract_products(R[i], rows, columns, s)
         for a in range(s):
             columns[a, a] += noise[i, a] + jitter * R[i, a * s - a * (a - 1) // 2]
         for a in range(at.shape[1]):
@@ -230,8 +231,9 @@ def whiten(R, G, at, own, noise, jitter, w, kappa):
                 for b in range(s):
                     columns[a, b] = columns[b, a] = 0.0
                 columns[a, a] = 1.0
-        if not _factorize(columns, R[i]):
+        if not _factorize(columns, s):
             return i
+        _pack(columns, R[i], s)
         for a in range(s - 1, -1, -1):
             total = 1.0 if a == s - 1 else 0.0
             for b in range(a + 1, s):
@@ -241,7 +243,7 @@ def whiten(R, G, at, own, noise, jitter, w, kappa):
     return -1
 
 
-@compile_for(types.void(READ_2, WRITE_2, types.boolean))
+@compile_for(*(types.void(table, WRITE_2, types.boolean) for table, _ in _TABLES))
 def solve(L, x, transposed):
     n, m = x.shape
     s = int((np.sqrt(8.0 * L.shape[1] + 1.0) - 1.0) / 2.0)
@@ -332,10 +334,7 @@ def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums,
     return log_det
 
 
-_SINGLE = types.Array(types.float32, 2, "C")
-
-
-@compile_for(types.void(*3 * [types.Array(types.float32, 2, "C", readonly=True)], _SINGLE, _SINGLE))
+@compile_for(types.void(*3 * [_TABLES[1][0]], *2 * [_TABLES[1][1]]))
 def multiply_block(V, left, right, rows, columns):
     # Four rows at a time: each number of V that is read serves all products.
     m, n = V.shape
@@ -367,27 +366,27 @@ def multiply_block(V, left, right, rows, columns):
 
 
 _SCALED = (
-    [types.Array(of, d, "C", readonly=True) for d in (3, 3, 2, 1)]
+    [types.Array(of, d, "C", readonly=True) for d in (3, 3, 2)]
     for of in (types.float64, types.float32)
 )
 
 
-@compile_for(*(types.void(*arguments, WRITE_1) for arguments in _SCALED))
+@compile_for(*(types.void(*arguments, READ_1, WRITE_1) for arguments in _SCALED))
 def multiply(X, points, terms, v, out):
     near, distances = np.empty(AT_ONCE, X.dtype), np.empty(AT_ONCE, X.dtype)
     for first in range(0, v.size, AT_ONCE):
         count = min(AT_ONCE, v.size - first)
         t, rho = distances[:count], near[:count]
-        for i in range(X.shape[1]):
-            for k in range(X.shape[0]):
+        for k in range(X.shape[0]):
+            for i in range(X.shape[1]):
                 for j in range(count):
                     t[j] = 0
                 add_squares(X[k, i], points[k], first, t)
-                if v.itemsize == 4:
+                if X.itemsize == 4:
                     fill_profile_single(t, terms[k], rho)
                 else:
                     fill_profile(t, terms[k], rho)
-                total = X.dtype.type(0)
+                total = 0.0  # Sums of large terms cancel: they are in float64 in any case.
                 for j in range(count):
-                    total += v[first + j] * rho[j]
+                    total += v[first + j] * np.float64(rho[j])
                 out[i] += terms[k, 4] * total

@@ -101,8 +101,8 @@ def fill_profile(t, decay, rho):
 
 
 _LOG2_E, _LN2_HIGH, _LN2_LOW = (np.float32(x) for x in (1.442695041, 0.693359375, -2.12194440e-4))
-_LN2, _HALF, _ONE, _ROOT2 = (np.float32(x) for x in (0.6931471806, 0.5, 1.0, 1.4142135))
-_MOST = np.float32(80.0)
+_LN2, _HALF, _ONE, _HUGE = (np.float32(x) for x in (0.6931471806, 0.5, 1.0, 1e30))
+_MOST, _ROOT_HALF = np.float32(80.0), 0x3F3504F3
 _E0, _E1, _E2, _E3, _E4, _E5 = (
     np.float32(x)
     for x in (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665796e-2, 1.6666665e-1, 5.0000001e-1)
@@ -126,17 +126,15 @@ def _exp_single(x):
 
 
 @numba.njit(inline="always")
-def _log_single(x):
-    # ln of numbers from one on: x = 2ᵉm, and a polynomial of m − 1.
-    bits = np.float32(x).view(np.int32)
-    e = np.float32((bits >> 23) - 127)
-    m = np.int32((bits & 0x7FFFFF) | 0x3F800000).view(np.float32)
-    more = _ONE if m > _ROOT2 else np.float32(0.0)
-    m *= _ONE - _HALF * more
-    z = m - _ONE
+def _log1p_single(u):
+    # ln(1 + u) of numbers from zero on: 1 + u = 2ᵉ(1 + z), and a polynomial of z, which keeps the
+    # digits of u; z + 1 is between √½ and √2.
+    e = np.int32((np.float32(_ONE + u).view(np.int32) - _ROOT_HALF) >> 23)
+    scale = np.int32((127 - e) << 23).view(np.float32)
+    z = u * scale + (scale - _ONE)
     p = (((_L0 * z + _L1) * z + _L2) * z + _L3) * z + _L4
     p = (((p * z + _L5) * z + _L6) * z + _L7) * z + _L8
-    return (e + more) * _LN2 + (p * z * z * z - _HALF * z * z + z)
+    return np.float32(e) * _LN2 + (p * z * z * z - _HALF * z * z + z)
 
 
 @numba.njit(inline="always")
@@ -151,7 +149,7 @@ def fill_profile_single(t, term, rho):
             rho[j] = (_ONE + root * (b + root * c)) * _exp_single(-root)
     else:
         for j in range(t.size):
-            rho[j] = _exp_single(-min(a * _log_single(_ONE + b * t[j]), _MOST))
+            rho[j] = _exp_single(-min(a * _log1p_single(min(b * t[j], _HUGE)), _MOST))
 
 
 @numba.njit(inline="always")

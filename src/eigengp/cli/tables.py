@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from eigengp._format import format_number, quoted
+from eigengp._format import format_value, quoted
 from eigengp._typing import Array
 from eigengp.data.columns import (
     TableError,
@@ -31,9 +31,10 @@ from eigengp.data.columns import (
     read_numbers,
     to_text,
 )
-from eigengp.data.encode import TableEncoder
+from eigengp.data.encode import Column, TableEncoder
 from eigengp.data.formats import (
     FORMATS,
+    OTHER_ENCODING,
     find_tables,
     get_ending,
     import_arrow,
@@ -61,7 +62,8 @@ def read_table(
 
     The type of a CSV column follows from all of its values, and empty cells are missing values.
     The separator is the most frequent one in the first line. In a CSV file with decimal commas,
-    numbers with a point, such as 1.234, are read as text: they may be thousands.
+    numbers with a point, such as 1.234, are read as text: they may be thousands. A first column
+    without a name is the index of a pandas frame; it is dropped, with a `TableWarning`.
 
     Parameters
     ----------
@@ -72,7 +74,7 @@ def read_table(
     encoding : str or None
         The encoding of CSV files, such as "cp1252"; None recognises UTF-8 and UTF-16.
     decimal : {".", ","} or None
-        The decimal sign of CSV files; None recognises it.
+        The decimal separator of CSV files; None recognises it.
 
     Returns
     -------
@@ -98,7 +100,7 @@ def read_table(
         else:
             table = open_dataset(path).to_table()
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise TableError(f"{path} cannot be read: {error}{_find_hint(error)}") from error
+        raise TableError(f"{path} cannot be read: {_explain(error)}") from error
     check_names(table.column_names)
     return table
 
@@ -118,22 +120,30 @@ def is_large(path: str | Path) -> bool:
     return expanded > MEMORY_SHARE * memory
 
 
-def _find_hint(error: Exception) -> str:
-    """Return what may help if a file cannot be read."""
+def _explain(error: Exception) -> str:
+    """Return why a file cannot be read, and what may help."""
     if isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
-        return ". If its text is not UTF-8, pass its encoding, such as --encoding cp1252 (Windows)."
+        return OTHER_ENCODING
     if "CSV parse error" in str(error):
-        return ". The first line must name the columns, and all lines must have as many cells."
-    return ""
+        return (
+            f"{error}. The first line must name the columns, and all lines must have as many cells."
+        )
+    return str(error)
 
 
 def _read_csv(path: Path, text: Collection[str], encoding: str | None, decimal: str | None) -> Any:
     pa = import_arrow()
     types = {name: pa.string() for name in text}
     table = pa.csv.read_csv(str(path), **sniff_csv(path, encoding, types))
+    if table.column_names[0] == "" and table.num_columns > 1:
+        message = "Column 1 has no name, as the index of a pandas frame, and is ignored."
+        warnings.warn(message, TableWarning, stacklevel=3)
+        table = table.remove_column(0)
     check_names(table.column_names)
+    if any(map(pa.types.is_binary, table.schema.types)):  # Text that is not UTF-8.
+        raise TableError(f"{path} cannot be read: {OTHER_ENCODING}")
     points = _list_points(table)
-    if points and (decimal == "," or (decimal is None and _find_signs(table) == {","})):
+    if points and (decimal == "," or (decimal is None and _find_signs(table) - {"?"} == {","})):
         return _read_csv(path, [*text, *points], encoding, ".")
     return table
 
@@ -145,19 +155,31 @@ def _list_points(table: Any) -> list[str]:
 
 
 def _find_signs(table: Any) -> set[str]:
-    """Return the decimal signs of numbers in text, where they are clear."""
+    """Return the decimal separators of numbers in text; "?" stands for one that is not clear."""
     columns = [each for each in table.columns if get_kind(each.type) == "category"]
     signs = {find_decimal(to_text(each).drop_null().unique().to_pylist()) for each in columns}
-    return signs - {"", "?"}
+    return signs - {""}
 
 
-def find_point(path: Path, table: Any) -> dict[str, str]:
-    """Return the decimal sign of a CSV file as a parameter, if its columns show that it is a point.
+def find_point(path: Path, table: Any, encoding: str | None = None) -> dict[str, str]:
+    """Return the decimal separator of a CSV file as a parameter, if it can only be a point.
 
-    Then 1,234 is a thousand.
+    Then 1,234 is a thousand. A comma that separates columns is unlikely to separate decimals too.
     """
-    csv = FORMATS.get(get_ending(find_tables(path)[0])) == "csv"
-    return {"decimal": "."} if csv and _list_points(table) and "," not in _find_signs(table) else {}
+    first, signs = find_tables(path)[0], _find_signs(table)
+    if FORMATS.get(get_ending(first)) != "csv" or "," in signs:
+        return {}
+    if _list_points(table):
+        return {"decimal": "."}
+    if sniff_csv(first, encoding)["parse_options"].delimiter != "," or "?" not in signs:
+        return {}
+    warnings.warn(
+        "Numbers such as 1,234 are read as thousands, since commas separate the columns; pass "
+        "--decimal , if they have decimals.",
+        TableWarning,
+        stacklevel=2,
+    )
+    return {"decimal": "."}
 
 
 def holds_labels(values: Any) -> bool:
@@ -179,6 +201,8 @@ def drop_unlabelled(frame: Any, target: str) -> Any:
     missing = find_missing(own) > 0.0 if holds_labels(own) else find_no_number(own)
     if not missing.any():
         return table
+    if missing.all():
+        raise TableError(f"Column {quoted(target)} has no values in any row.")
     message = f"{missing.sum()} of {table.num_rows} rows have no target and are dropped."
     warnings.warn(message, TableWarning, stacklevel=2)
     return table.filter(import_arrow().array(~missing))
@@ -253,6 +277,11 @@ class TableSchema:
             raise TableError(f"{error}{hint}") from None
         dropped = tuple(name for name in others if name not in wanted)
         labels = target in categorical or holds_labels(table[target])
+        if labels and Column(target, "category").find_useless(table) == "an identifier":
+            raise TableError(
+                f"Column {quoted(target)} has other text in nearly every row, but classes need "
+                "several rows each. Choose another target."
+            )
         return cls(encoder, target, weights, dropped, labels)
 
     @classmethod
@@ -371,7 +400,7 @@ def describe_column(data: dict[str, Any] | None) -> str:
         first, last = (format_day(data[name]) for name in ("min", "max"))
         return f"{first} to {last}{missing}"
     if data["kind"] == "number":
-        low, high, mean = (format_number(data[name]) for name in ("min", "max", "mean"))
+        low, high, mean = (format_value(data[name]) for name in ("min", "max", "mean"))
         return f"{low} to {high}, mean {mean}{missing}"
     counts = list(data["counts"].items())
     shown = ", ".join(f"{name} ({count:,})" for name, count in counts[:_SHOWN_CATEGORIES])

@@ -27,12 +27,21 @@ _UNIT = re.compile(r"[\s\u00a0\u202f'’$€£¥%]")
 _DIGITS, _CODE = re.compile(r"[1-9]\d*|0"), re.compile(r"0\d+")
 """Whole numbers, and digits that begin with a zero, as post codes do."""
 _NUMBERS = {
-    ".": re.compile(r"(?=.*\d)[-+]?(\d{1,3}(,\d{3})+|\d+)?(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE),
-    ",": re.compile(r"(?=.*\d)[-+]?(\d{1,3}(\.\d{3})+|\d+)?(,\d*)?(e[-+]?\d+)?", re.IGNORECASE),
+    sign: re.compile(
+        rf"(?=.*\d)[-+]?([1-9]\d{{0,2}}({re.escape(other)}\d{{3}})+|\d+)?"
+        rf"({re.escape(sign)}\d*)?(e[-+]?\d+)?",
+        re.IGNORECASE,
+    )
+    for sign, other in (".,", ",.")
 }
+"""Numbers by their decimal separator; those with thousands separators do not begin with a zero."""
 _DATE = re.compile(r"\s*\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}(\D.*)?")
 _DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y.%m.%d")
 _TIMES = ("", " %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M")
+ASK_DECIMAL = (
+    "pass decimal='.' or decimal=',' to TableEncoder (on the command line, --decimal . or "
+    "--decimal ,)"
+)
 _DAY = 86_400e6
 """Microseconds in a day."""
 
@@ -134,7 +143,7 @@ def find_missing(values: Any) -> Array:
 def to_numbers(values: Any, decimal: str = "") -> Array:
     """Convert numbers, flags, durations (to days) and text to floats, shape (n,).
 
-    Missing values become NaN. `decimal` is the decimal sign of numbers in text.
+    Missing values become NaN. `decimal` is the decimal separator of numbers in text.
 
     Examples
     --------
@@ -158,8 +167,10 @@ def read_numbers(values: Any, decimal: str | None = None) -> Array:
     Raises
     ------
     TableError
-        If text does not hold numbers, or its decimal sign is not clear and not given.
+        If text does not hold numbers, or its decimal separator is not clear and not given.
     """
+    if get_kind(values.type) == "date":
+        raise TableError("it holds dates.")
     if get_kind(values.type) != "category":
         return to_numbers(values)
     texts = to_text(values).drop_null().unique().to_pylist()
@@ -172,8 +183,7 @@ def read_numbers(values: Any, decimal: str | None = None) -> Array:
         )
     if sign == "?" and decimal is None:
         raise TableError(
-            f"{quoted(texts[0])} may be with thousands or with decimals; pass decimal='.' or ',' "
-            "to TableEncoder (--decimal on the command line)."
+            f"{quoted(texts[0])} may be with thousands or with decimals; {ASK_DECIMAL}."
         )
     return to_numbers(values, decimal or sign)
 
@@ -211,7 +221,7 @@ def to_text(values: Any) -> Any:
 
 
 def find_decimal(texts: Collection[str]) -> str:
-    """Return the decimal sign of numbers in text: "", where they are none, ".", "," or "?".
+    """Return the decimal separator of numbers in text: "", where they are none, ".", "," or "?".
 
     "?" is for numbers such as 1,234, which may be a thousand or one. Plain digits are no numbers:
     whoever stores them as text means names.
@@ -232,7 +242,7 @@ def find_decimal(texts: Collection[str]) -> str:
 
 
 def find_target_decimal(texts: Collection[str]) -> str:
-    """Return the decimal sign as `find_decimal` does; plain digits are numbers too."""
+    """Return the decimal separator as `find_decimal` does; plain digits are numbers too."""
     return "." if all(map(_DIGITS.fullmatch, texts)) else find_decimal(texts)
 
 
@@ -267,7 +277,7 @@ def _clean(text: str | None) -> str:
 
 
 def parse_number(text: str | None, decimal: str) -> float:
-    """Return the number in a text with this decimal sign; NaN for what stands for no value."""
+    """Return the number in a text with this decimal separator; NaN for what stands for no value."""
     text = _clean(text)
     if text.lower() in _NO_VALUE:
         return np.nan

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from eigengp._format import quoted
 from eigengp._typing import Array
 from eigengp.data.columns import (
+    ASK_DECIMAL,
     Kind,
     TableError,
     TableWarning,
@@ -41,7 +42,7 @@ from eigengp.data.columns import (
 from eigengp.data.formats import import_arrow
 
 _IDENTIFIER = 0.8
-"""Text with more distinct values than this share of the rows names the rows."""
+"""Text with more distinct values than this share of the rows identifies them."""
 _FEWEST_IDENTIFIERS = 10
 _KIND_NAMES = {"number": "numbers", "flag": "true or false", "category": "text", "date": "dates"}
 PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
@@ -70,7 +71,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
       the dates cover: of the year, the week and the day. A missing date is equally far from all
       seasons.
     - Text that holds numbers (`1.234,50 €`) or dates (`31.12.2024`) is recognised.
-    - Columns that are constant, empty, or text that names the rows are ignored.
+    - Columns that are constant, empty, or text that identifies the rows are ignored.
 
     Requires PyArrow.
 
@@ -83,7 +84,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     expand_dates : bool
         Whether dates have seasons beside their trend.
     decimal : {".", ","} or None
-        The decimal sign of numbers in text; None recognises it.
+        The decimal separator of numbers in text; None recognises it.
 
     Attributes
     ----------
@@ -92,7 +93,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ignored_ : dict of str to str
         The ignored columns, each with the reason: "constant", "empty" or "an identifier".
     decimal_ : str
-        The decimal sign of numbers in text; "" if there are none, or of several.
+        The decimal separator of numbers in text; "" if there are none, or of several.
     feature_groups_ : dict of str to list of int
         The indices of the features that each column becomes.
     lengthscale_groups_ : tuple of int
@@ -145,6 +146,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if problems := list(_find_problems(table, kept, self.categorical)):
             names = dict.fromkeys(name for _, own in problems for name in own)
             raise TableError(" ".join(message for message, _ in problems), names)
+        if not kept and table.num_rows == 1:
+            raise TableError("The table has only one row, so all of its columns are constant.")
         if not kept:
             raise TableError("No input column is left: all are constant, empty or dropped.")
         self.columns_ = tuple(
@@ -222,7 +225,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def decimal_(self) -> str:
-        """The decimal sign of numbers in text; "" if there are none, or of several."""
+        """The decimal separator of numbers in text; "" if there are none, or of several."""
         signs = {each.decimal for each in self.columns_} - {""}
         return self.decimal or (signs.pop() if len(signs) == 1 else "")
 
@@ -264,7 +267,7 @@ class Column:
     hashed : bool
         Whether the levels of a category are points found by a hash.
     decimal, form : str
-        The decimal sign of numbers and the format of dates that are stored as text.
+        The decimal separator of numbers and the format of dates that are stored as text.
     periods : tuple of str
         The seasons of a date: "year", "week" and "day".
 
@@ -473,8 +476,7 @@ def _find_problems(
             example = quoted(to_text(values).drop_null()[0].as_py())
             yield (
                 f"Column {quoted(name)} holds numbers such as {example}, which may be with "
-                "thousands or with decimals: pass decimal='.' or decimal=',' to TableEncoder "
-                "(--decimal on the command line).",
+                f"thousands or with decimals: {ASK_DECIMAL}.",
                 [name],
             )
         elif own.kind == "category" and name not in {*others, *named, *declared}:

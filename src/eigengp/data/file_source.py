@@ -22,7 +22,7 @@ from eigengp.data.formats import explain_errors, import_arrow, open_dataset
 from eigengp.gp.blocks import RowBlock, regrouped
 
 _SEEN_ROWS = 10_000
-"""The rows that show the decimal sign of numbers in text."""
+"""The rows that show the decimal separator of numbers in text."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class FileTable:
 
     @cached_property
     def _signs(self) -> dict[str, str]:
-        """The decimal signs of targets and weights that are numbers in text, such as 1.234,50."""
+        """The decimal separators of targets and weights in text, such as 1.234,50."""
         schema = self.dataset.schema
         found: dict[str, str] = {}
         for name in {str(self.target), str(self.weight)} & set(schema.names):

@@ -25,6 +25,10 @@ FORMATS = {
 """The format of a file, by its ending."""
 WRITTEN = tuple(each for each in FORMATS if each != ".tsv")
 """The endings of files that `write_table` writes."""
+OTHER_ENCODING = (
+    "its text is not in the expected encoding. Convert it to UTF-8, or pass its encoding on the "
+    "command line, such as --encoding cp1252 (Windows, Western Europe) or cp1251 (Cyrillic)."
+)
 _SEPARATORS = (",", ";", "\t", "|")
 
 
@@ -62,11 +66,16 @@ def open_dataset(X: Any, encoding: str | None = None) -> Any:
     if form != "csv":
         return dataset.dataset(files, format=form)
     pa, style = import_arrow(), dataset.CsvFileFormat(**sniff_csv(paths[0], encoding))
-    given = dataset.dataset(files, format=style).schema
-    # Later rows of a column of integers may have fractions.
-    types = {own.name: pa.float64() for own in given if pa.types.is_integer(own.type)}
+    try:
+        given = dataset.dataset(files, format=style).schema
+        # Later rows of a column of integers may have fractions.
+        types = {own.name: pa.float64() for own in given if pa.types.is_integer(own.type)}
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{paths[0]} cannot be read: {OTHER_ENCODING}") from error
     style = dataset.CsvFileFormat(**sniff_csv(paths[0], encoding, types))
-    return dataset.dataset(files, format=style)
+    found = dataset.dataset(files, format=style)
+    # A first column without a name is the index of a pandas frame.
+    return found.replace_schema(found.schema.remove(0)) if found.schema.names[0] == "" else found
 
 
 def check_column_names(y: Any, sample_weight: Any) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import date
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +14,12 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, _g
 
 from eigengp._format import quoted
 from eigengp.data.columns import (
+    TableError,
     check_names,
     check_present,
     find_decimal,
     get_kind,
+    join,
     parse_number,
 )
 from eigengp.data.dask_source import is_dask
@@ -79,6 +82,8 @@ def open_frame(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
         return Frame(X, y, sample_weight, encoder, encoder.feature_names_in_)
     if type(X).__name__ == "LazyFrame":
         raise TypeError("X is a lazy frame without rows; pass X.collect().")
+    if isinstance(X, Mapping):
+        raise TypeError("X is a mapping; pass a frame, such as pandas.DataFrame(X).")
     named = categorical is not None and not isinstance(categorical, str | TableEncoder)
     if is_dask(X) and hasattr(X, "columns"):
         return Frame(*take_columns(X, y, sample_weight))
@@ -111,6 +116,8 @@ def read_targets(X: Any, y: Any) -> Any:
         return y
     values = y if hasattr(y, "__dlpack_device__") else np.asarray(y)
     kind = getattr(getattr(values, "dtype", None), "kind", "?")
+    if kind in "mM" or (kind == "O" and any(isinstance(each, date) for each in values.ravel())):
+        raise ValueError("y holds dates or times, but a regressor predicts numbers; convert them.")
     texts = [value for value in values.ravel() if isinstance(value, str)] if kind in "OUT" else []
     if not (texts or kind == "b"):
         return y
@@ -197,6 +204,8 @@ def take_columns(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     if names:
         drop = getattr(X, "drop_columns", X.drop)
         X = drop(columns=names) if hasattr(X, "iloc") else drop(names)
+        if not len(_get_columns(X) or X.columns):
+            raise TableError(f"X has no columns beside {join(map(repr, names))}.")
     return X, *taken
 
 

@@ -371,6 +371,10 @@ def check_rows(name: str, X: Any, y: Any) -> tuple[AnyArray, AnyArray, NDArray[A
                 "Input X contains NaN. Pass a frame, such as pandas.DataFrame(X), with "
                 "categorical_features='from_dtype': missing values in frames are filled and marked."
             ) from None
+        if str(error).startswith("could not convert string"):
+            raise ValueError(
+                f"{error}. Pass a frame, in which columns of text are encoded."
+            ) from None
         raise
     return X, y, names
 

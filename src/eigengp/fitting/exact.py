@@ -53,6 +53,9 @@ from eigengp.kernels import (
 )
 from eigengp.kernels.base import get_lengthscale_range, with_lengthscale
 
+_COMPILED_FROM, _MOST_AT_ONCE = 200, 500
+"""The least number of rows for which it pays to load compiled loops, and the largest number that
+they treat at once."""
 _SCREENED_ROWS = 300
 """Rows on which candidate kernels are compared."""
 _SCREENED_ON_DEVICE = 2_000
@@ -90,7 +93,8 @@ def learn_exact_of_few(run: Run, start: ExactGP) -> FitResult:
     """Fit the exact GP, averaged over its hyperparameters."""
     rows = run.source.take(np.arange(run.source.n_rows))
     fit = ExactFit(run, rows)
-    first = fit.choose_kernel(replace(start, device=run.exact_device))
+    compiled = rows.n_rows >= _COMPILED_FROM
+    first = fit.choose_kernel(replace(start, device=run.exact_device, compiled=compiled))
     fit, model = fit.choose_map(first.model)
     found = fit.choose_noise(replace(fit.learn(model), rivals=first.rivals))
     found, scored = fit.calibrate(found)
@@ -405,7 +409,10 @@ class ExactFit:
         return LeaveOneOut(replace(own, scale=scale))
 
 
-def _make_source(rows: RowBlock) -> ArraySource:
+def _make_source(rows: RowBlock) -> Any:
+    """Return the rows, in blocks unless compiled loops are to treat all at once."""
+    if _COMPILED_FROM <= rows.n_rows <= _MOST_AT_ONCE:
+        return rows
     return ArraySource(rows.X, rows.y, rows.sample_weight, EXACT_BLOCK_ROWS)
 
 

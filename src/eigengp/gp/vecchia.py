@@ -33,13 +33,14 @@ from scipy import sparse
 
 from eigengp._typing import Array
 from eigengp.backend.loops import find_loops
-from eigengp.backend.namespace import AnyArray
+from eigengp.backend.namespace import AnyArray, dtype_name
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower
 from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 from eigengp.kernels import Kernel, KernelColumns
+from eigengp.kernels.composite import stack
 
 _CHUNK, _CHUNK_PAIRS = 256, 1_000_000
 """The number of neighbourhoods at once, and the largest number of their pairs."""
@@ -180,13 +181,14 @@ class VecchiaPass:
         noise : array of shape (n, s)
             The noise variance of each.
         G : array of shape (N, M)
-            The table of whitened features `g = Fᵀk`, whose products are `k̃`.
+            The table of whitened features `g = Fᵀk`, whose products are `k̃`. The factors have its
+            type.
         w, kappa : arrays of shapes (n, s) and (n, M)
             Where the results are written.
         own : array of shape (n, M) or None
             `g` of the last members, where the table holds their neighbours alone.
         """
-        R, own = self.features.kernel.stack(X), G[:0] if own is None else own
+        R, own = stack(self.features.kernel, X, dtype_name(G)), G[:0] if own is None else own
         if find_loops(X).whiten(R, G, at, own, noise, self.jitter, w, kappa) >= 0:
             raise FactorizationError(
                 "The covariance of a row and its neighbours is not positive definite. Likely "

@@ -194,10 +194,7 @@ class VecchiaPosterior:
 
     def near(self, X: AnyArray, index: AnyArray) -> Near:
         """Return what inputs and their neighbours, given by their numbers, say."""
-        step = _AT_ONCE if is_numpy(X) else _ON_DEVICE
-        edges, join = range(0, max(1, X.shape[0]), step), namespace(X).concat
-        parts = [self._near(X[i : i + step], index[i : i + step]) for i in edges]
-        return Near(*(join(each, axis=0) for each in zip(*parts, strict=True)))
+        return Near(*_in_blocks(self._near, X, index))
 
     def _near(self, X: AnyArray, index: AnyArray) -> Near:
         found = self._factorize(X, index, self._dtype if is_numpy(X) else "float64")
@@ -327,7 +324,12 @@ class VecchiaPosterior:
 
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
-        near = self._predict(X)
+        mean, variance = _in_blocks(self._moments, X, self.search(X))
+        return mean if self.coefficients is None else self.mean(X), variance
+
+    def _moments(self, X: AnyArray, index: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Return the mean from the neighbours, and the variance of noisy observations."""
+        near = self._near(X, index)
         variance = near.own + near.linear
         if self.scale is not None:
             variance = self.scale(variance, covariates(variance, near.surprise, near.explained))
@@ -433,3 +435,13 @@ class VecchiaPosterior:
     def _by_chunk(self, function: Callable[[Array], Array], X: Array) -> Array:
         parts = [function(X[i : i + _CHUNK]) for i in range(0, X.shape[0], _CHUNK)]
         return np.concatenate(parts) if parts else np.empty_like(X)
+
+
+def _in_blocks(
+    function: Callable[[AnyArray, AnyArray], tuple[AnyArray, ...]], X: AnyArray, index: AnyArray
+) -> list[AnyArray]:
+    """Return what a function of inputs and their neighbours returns, a few inputs at a time."""
+    step, join = _AT_ONCE if is_numpy(X) else _ON_DEVICE, namespace(X).concat
+    edges = range(0, max(1, X.shape[0]), step)
+    parts = (function(X[i : i + step], index[i : i + step]) for i in edges)
+    return [join(each, axis=0) for each in zip(*parts, strict=True)]

@@ -17,8 +17,8 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.loops import find_loops
-from eigengp.backend.namespace import AnyArray, namespace
-from eigengp.backend.threads import recycle
+from eigengp.backend.namespace import AnyArray, cast, namespace
+from eigengp.backend.threads import make_buffer, recycle
 from eigengp.kernels.base import Kernel, KernelAdjoint, KernelColumns, Parameter, WithPullBack
 from eigengp.kernels.stationary import Stationary
 
@@ -201,6 +201,21 @@ def describe_terms(terms: Sequence[Stationary], n_features: int) -> tuple[Array,
     return per_length, np.array([(*(each.decay or ()), each.variance) for each in terms])
 
 
+def stack(kernel: Kernel, X: AnyArray, dtype: str) -> AnyArray:
+    """Return `kernel.stack(X)` in this type of NumPy; compiled loops add the terms they know.
+
+    Rounding in float32 is relative to the variance of the kernel.
+    """
+    loops, terms = find_loops(X), list_terms(kernel)
+    if not terms or not hasattr(loops, "fill_stack"):
+        return cast(kernel.stack(X), dtype)
+    s = X.shape[1]
+    R = make_buffer((X.shape[0], s * (s + 1) // 2), dtype)
+    per_length, known = describe_terms(terms, X.shape[2])
+    loops.fill_stack(np.ascontiguousarray(X), per_length, known.astype(dtype), R)
+    return R
+
+
 def pull_back_term(term: Stationary, sums: Array) -> Array:
     """Return the derivatives by `term.theta` from the sums of `loops_numba.evaluate_gram`."""
     lengths = -2.0 * sums[:-2]
@@ -232,7 +247,7 @@ class KernelProduct:
 
     def __init__(self, terms: Sequence[Stationary], Z: Array, v: Array, noise: float) -> None:
         self._per_length, self._known = describe_terms(terms, Z.shape[1])
-        self._centre, self._v = Z.mean(axis=0), v
+        self._centre, self._v = Z.mean(axis=0), np.ascontiguousarray(v)
         self._points = np.ascontiguousarray(self._scale(Z).swapaxes(1, 2))
         self._dtype: Any = np.float64
         if v.size >= _MANY_POINTS:
@@ -247,9 +262,9 @@ class KernelProduct:
         return self._multiply(X, self._dtype)
 
     def _multiply(self, X: Array, dtype: Any) -> Array:
-        arrays = (self._scale(X), self._points, self._known, self._v)
-        out = np.zeros(X.shape[0])
-        find_loops(X).multiply(*(np.ascontiguousarray(each, dtype=dtype) for each in arrays), out)
+        arrays, out = (self._scale(X), self._points, self._known), np.zeros(X.shape[0])
+        given = (np.ascontiguousarray(each, dtype=dtype) for each in arrays)
+        find_loops(X).multiply(*given, self._v, out)
         return out
 
     def _scale(self, X: Array) -> Array:

@@ -144,17 +144,12 @@ class Stationary(ParametricKernel):
         """See `Kernel.stack`."""
         X = take_inputs(X, self.active_dims)
         X = np.ascontiguousarray(X, dtype=np.float64) if is_numpy(X) else X
-        loops, decay, (n, s, D) = find_loops(X), self.decay, X.shape
+        n, s, D = X.shape
         size = (n, s * (s + 1) // 2)
         t = make_buffer(size) if is_numpy(X) else empty_beside(size, X)
-        loops.measure_distances(X, np.full(D, 1.0 / np.asarray(self.lengthscale)), t)
-        if decay is None or not hasattr(loops, "profile"):
-            return self.variance * self.profile(t)
-        rho = make_buffer(t.shape)  # Another array: loops in place are slow.
-        loops.profile(t, np.array(decay), rho)
-        recycle(t)
-        rho *= self.variance
-        return rho
+        per_length = np.full(D, 1.0 / np.asarray(self.lengthscale))
+        find_loops(X).measure_distances(X, per_length, t)
+        return self.variance * self.profile(t)
 
     def reach(self, depth: float) -> float:
         """Return the `t` at which the profile has fallen to about exp(−depth); infinite if slow."""

@@ -54,11 +54,11 @@ def compare(
     encoding: options.Encoding = None,
     seed: options.Seed = 0,
 ) -> None:
-    """Cross-validate all methods on a table, beside three baselines of scikit-learn.
+    """Compare methods on a table by cross-validation, with three baselines of scikit-learn.
 
-    Sorted by squared error. The baselines (mean, linear model and boosted trees) have the same
-    error bar for all rows. Columns are encoded once, from all rows. All methods take some minutes;
-    --method, --rows and --folds reduce the time.
+    Methods are sorted by squared error. The baselines (mean, linear model and boosted trees) have
+    the same standard deviation for all rows. Columns are encoded once, from all rows. Comparing
+    all methods takes some minutes; --method, --rows and --folds reduce the time.
     """
     given = {name: value for name, value in locals().items() if value is not None}
     from eigengp.cli.commands.comparison import cross_validate_methods

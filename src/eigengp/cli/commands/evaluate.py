@@ -29,9 +29,9 @@ def evaluate(
     target: options.StoredTarget = None,
     encoding: options.Encoding = None,
 ) -> None:
-    """Measure a model on rows with targets that it has not seen.
+    """Score a model on rows that it was not fitted to.
 
-    Rows without a target are dropped, and further columns are ignored.
+    Rows without a target are dropped, and columns that the model does not use are ignored.
     """
     from eigengp.cli.commands.models import open_model
     from eigengp.cli.tables import drop_unlabelled, read_table

@@ -43,11 +43,11 @@ def fit(
     encoding: options.Encoding = None,
     seed: options.Seed = 0,
 ) -> None:
-    """Learn a model from a table and write it to a file.
+    """Fit a model to a table and write it to a file.
 
-    A target of text, or of true and false, makes it a classification. Inputs may hold numbers,
-    text, dates and missing values. Columns that are constant, empty or name the rows are ignored,
-    and rows without a target are dropped.
+    If the target is text or boolean, the model is a classifier. Inputs may hold numbers, text,
+    dates and missing values. Columns that are constant, empty or identifiers are ignored, and
+    rows without a target are dropped.
     """
     decimal = options.find_decimal(decimal, thousands)
     given = {name: value for name, value in locals().items() if value is not None}  # Options.
@@ -104,7 +104,8 @@ def _learn(
         f"Written to {path}; `eigengp inspect {path}` shows what it learned."
     )
     if page is not None:
-        write_report(out, *open_model(path), training.shown, page, (path, data))
+        held_out = training.held_out is not None
+        write_report(out, *open_model(path), training.shown, page, (path, data), held_out)
     out.write_result({"model": str(path), "data": about["data"], "fit": learned})
 
 

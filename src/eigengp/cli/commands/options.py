@@ -42,22 +42,26 @@ Drop = Annotated[list[str] | None, _option("COLUMN", "Drop a column; may be repe
 Only = Annotated[list[str] | None, _option("COLUMN", "Use only this input; may be repeated.")]
 Categorical = Annotated[
     list[str] | None,
-    _option("COLUMN", "Treat integers as categories, of the target as classes; repeatable."),
+    _option(
+        "COLUMN",
+        "Treat a column of integers as categories, or the target as classes; may be repeated.",
+    ),
 ]
 Weights = Annotated[str | None, _option("COLUMN", "The column with the weight of each row.")]
 Keep = Annotated[
     list[str] | None,
-    _option("COLUMN", "Copy a column, such as an identifier, beside the predictions; repeatable."),
+    _option("COLUMN", "Copy a column, such as an identifier, to the predictions; may be repeated."),
 ]
 ExpandDates = Annotated[
     bool,
-    _option(None, "Give dates the seasons of year, week and day that they cover, beside a trend."),
+    _option(None, "Encode dates as a trend and the seasons that they cover (year, week, day)."),
 ]
 Decimal = Annotated[
-    Sign | None, _option("SIGN", "The decimal sign of numbers such as 1,234.", **_RECOGNISED)
+    Sign | None, _option("SIGN", "The decimal separator, for numbers such as 1,234.", **_RECOGNISED)
 ]
 Thousands = Annotated[
-    Sign | None, _option("SIGN", "The sign between thousands in 1,234.", **_RECOGNISED)
+    Sign | None,
+    _option("SIGN", "The thousands separator, for numbers such as 1,234.", **_RECOGNISED),
 ]
 Encoding = Annotated[
     str | None,
@@ -65,7 +69,7 @@ Encoding = Annotated[
 ]
 MaxTime = Annotated[
     float | None,
-    _option("SECONDS", "About how long to learn.", min=0.0, show_default="no limit"),
+    _option("SECONDS", "Approximate time limit of the fit.", min=0.0, show_default="no limit"),
 ]
 KernelName = Annotated[
     Literal[
@@ -87,11 +91,11 @@ Likelihood = Annotated[
     _option("NAME", "The distribution of the targets, such as heteroscedastic.", **_CHOSEN),
 ]
 Device = Annotated[
-    str | None, _option("NAME", "Where to compute: cpu, cuda or auto.", show_default="cpu")
+    str | None, _option("NAME", "The device: cpu, cuda or auto.", show_default="cpu")
 ]
 ReportPage = Annotated[
     Path | None,
-    _option("PAGE", "Also write a page about the model, .html; see `eigengp report`.", "--report"),
+    _option("PAGE", "Also write a report, .html; see `eigengp report`.", "--report"),
 ]
 Components = Annotated[
     int | None,
@@ -112,10 +116,10 @@ Holdout = Annotated[
         **_SHARE,
     ),
 ]
-Seed = Annotated[int, _option(None, "Seeds all random choices.", min=0)]
+Seed = Annotated[int, _option(None, "Seed of the random numbers.", min=0)]
 Coverage = Annotated[
     float,
-    _option(None, "The probability that an interval contains a new observation.", **_SHARE),
+    _option(None, "Probability of the prediction intervals.", **_SHARE),
 ]
 ModelFile = Annotated[
     Path | None,
@@ -124,7 +128,7 @@ ModelFile = Annotated[
         "The file to write, .eigengp.",
         "--out",
         "-o",
-        show_default="the name of DATA, here",
+        show_default="named after DATA",
     ),
 ]
 Predictions = Annotated[
@@ -147,9 +151,9 @@ def name_model(data: Path) -> Path:
 
 
 def find_decimal(decimal: Sign | None, thousands: Sign | None) -> Sign | None:
-    """Return the decimal sign that two options ask for."""
+    """Return the decimal separator that two options ask for."""
     if thousands is None:
         return decimal
     if decimal == thousands:
-        raise typer.BadParameter("is the decimal sign too.", param_hint="'--thousands'")
+        raise typer.BadParameter("is also the decimal separator.", param_hint="'--thousands'")
     return "," if thousands == "." else "."

@@ -29,10 +29,10 @@ def report(
     target: options.StoredTarget = None,
     encoding: options.Encoding = None,
 ) -> None:
-    """Write one interactive page about a model and rows with targets.
+    """Write an interactive HTML report about a model and rows with targets.
 
-    It shows the data, the fit, the calibration of the error bars, which inputs matter, slices with
-    sliders, eigenfunctions and the course of the fit. It is one file that needs no network.
+    It shows the data, the fit, the calibration of the error bars, the importance of the inputs,
+    slices with sliders, eigenfunctions and convergence. It is one file that works offline.
     """
     from eigengp.cli.commands.models import open_model
     from eigengp.cli.tables import read_table
@@ -41,7 +41,7 @@ def report(
     saved, schema = open_model(model, target)
     check_reportable("likelihood_" in vars(saved.model) and not schema.labels)
     table = read_table(data, schema.text_columns, encoding, schema.encoder.decimal)
-    more = {"title": title, "coverage": coverage}
+    more: dict[str, Any] = {"title": title, "coverage": coverage}
     count = write_report(out, saved, schema, table, page, (model, data), **more)
     out.write_result({"page": str(page), "rows": count})
 
@@ -62,6 +62,7 @@ def write_report(
     table: Any,
     page: Path,
     files: tuple[Path, Path],
+    held_out: bool = False,
     **more: Any,
 ) -> int:
     """Write the page of a model, of the rows of a table and of their files; return their number."""
@@ -71,6 +72,7 @@ def write_report(
     rows, names = Rows.from_table(table, schema), [each.name for each in files]
     origin: dict[str, Any] = dict(zip(("model_file", "data_file"), names, strict=True))
     origin |= {"versions": saved.header["versions"], "ignored": schema.ignored}
+    origin["held_out"] = held_out
     write_atomically(page, build(saved.model, rows, origin=origin, **more).encode())
     out.say(f"Written to {page}: {rows.y.size:,} rows of {files[1]}. Open it in a browser.")
     return int(rows.y.size)

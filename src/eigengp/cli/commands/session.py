@@ -29,7 +29,9 @@ FAILED, INTERRUPTED = 1, 130
 RIGHT: dict[str, Any] = {"justify": "right", "no_wrap": True}
 DIM: dict[str, Any] = {"style": "dim", "overflow": "fold"}
 _SHARED = {
-    "as_json": typer.Option("--json", help="Write one JSON object to standard output, only."),
+    "as_json": typer.Option(
+        "--json", help="Write one JSON object to standard output and nothing else."
+    ),
     "quiet": typer.Option("--quiet", "-q", help="No notes and no progress."),
     "debug": typer.Option("--debug", help="Show the traceback of an error."),
 }

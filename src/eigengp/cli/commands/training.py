@@ -59,6 +59,8 @@ class TrainingData:
 
         `roles` are the parameters of `TableSchema.learn`.
         """
+        if holdout == 1.0:
+            raise ValueError("--holdout must be less than 1: the other rows are fitted.")
         dataset = held = None
         if is_large(path):
             out.note("The table is too large for the memory: it is read in chunks.")
@@ -72,7 +74,8 @@ class TrainingData:
         else:
             text, decimal = roles.get("categorical", ()), roles.get("decimal")
             whole = read_table(path, text, encoding, decimal)
-            table, roles = drop_unlabelled(whole, roles["target"]), find_point(path, whole) | roles
+            table = drop_unlabelled(whole, roles["target"])
+            roles = roles if decimal else find_point(path, whole, encoding) | roles
         if holdout:
             parts = train_test_split(np.arange(len(table)), test_size=holdout, random_state=seed)
             table, held = (table.take(np.sort(part)) for part in parts)

@@ -42,7 +42,8 @@ def build(
         The probability of bands and prediction intervals.
     origin : mapping or None
         The names of the files, "model_file" and "data_file"; the "versions" of the libraries that
-        wrote the model; columns that are not used, "ignored", each with the reason.
+        wrote the model; columns that are not used, "ignored", each with the reason; "held_out",
+        whether the rows are known to be held out.
 
     Examples
     --------
@@ -100,7 +101,13 @@ def collect(
     return {
         "model": model,
         "rows": rows,
-        "origin": {"model_file": None, "data_file": None, "ignored": {}, **(origin or {})},
+        "origin": {
+            "model_file": None,
+            "data_file": None,
+            "ignored": {},
+            "held_out": False,
+            **(origin or {}),
+        },
         "is_training": are_training_rows(model, rows),
         "importance": importance,
         "stages": stages,

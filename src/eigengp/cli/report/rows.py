@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from eigengp._format import format_number
+from eigengp._format import format_value
 from eigengp._typing import Array
 from eigengp.cli.tables import (
     TableSchema,
@@ -147,8 +147,7 @@ class Input:
             return self.categories[int(value)]
         if self.is_date:
             return format_day(value / self._unit)
-        text = format_number(value)  # Years have no comma.
-        return text.replace(",", "") if abs(value) < 10_000.0 else text
+        return format_value(value)
 
     @property
     def is_date(self) -> bool:
