@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import qmc
 
 from eigengp import (
     LBFGS,
@@ -101,6 +102,38 @@ def test_kernels_share_the_draws_where_rows_count_by_their_noise() -> None:
     model = EigenGPRegressor(random_state=0).fit(X, y)
     assert model.selection_["weights"].chosen == "by noise"
     assert len({type(each.features.kernel) for each in model._posterior.own.parts}) > 1
+
+
+def _additive(n: int) -> tuple[Array, Array]:
+    X = np.random.default_rng(n).uniform(-2, 2, (n, 6))
+    return X, np.sin(2 * X[:, 0]) + np.abs(X[:, 1]) + 0.5 * X[:, 2] ** 2 + np.cos(3 * X[:, 3])
+
+
+def test_functions_of_one_input_each_are_told_from_interactions() -> None:
+    X, f = _additive(120)
+    y = f + 0.1 * np.random.default_rng(0).normal(size=120)
+    X_new, f_new = _additive(1_000)
+    model = EigenGPRegressor(random_state=0).fit(X, y)
+    assert model.selection_["kernel"].chosen.startswith("Additive + ")
+    alone = EigenGPRegressor(kernel="squared_exponential", random_state=0).fit(X, y)
+    assert nmse(f_new, model.predict(X_new)) < 0.1 * nmse(f_new, alone.predict(X_new))
+    constant = np.insert(X, 2, 1.0, axis=1), np.insert(X_new, 2, 1.0, axis=1)
+    wider = EigenGPRegressor(random_state=0).fit(constant[0], y)
+    np.testing.assert_array_equal(wider.predict(constant[1]), model.predict(X_new))
+
+
+def test_few_rows_without_noise_are_not_taken_for_noise() -> None:
+    rng = np.random.default_rng(3)
+    bounds = np.array([[-5.0, 0.0], [10.0, 15.0]])
+
+    def branin(X: Array) -> Array:
+        bend = X[:, 1] - 5.1 / (4 * np.pi**2) * X[:, 0] ** 2 + 5 / np.pi * X[:, 0] - 6
+        return bend**2 + 10 * (1 - 1 / (8 * np.pi)) * np.cos(X[:, 0]) + 10
+
+    X = qmc.scale(qmc.Sobol(2, rng=0).random(32)[:20], *bounds)
+    X_new = rng.uniform(*bounds, (1_000, 2))
+    model = EigenGPRegressor(random_state=0).fit(X, branin(X))
+    assert nmse(branin(X_new), model.predict(X_new)) < 0.01  # 0.03 from much noise alone.
 
 
 @pytest.mark.parametrize("given", [{"kernel": "matern32"}, {"likelihood": "gaussian"}])

@@ -30,6 +30,7 @@ from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import (
     KERNELS,
     LENGTHSCALE,
+    Additive,
     Kernel,
     Linear,
     Matern32,
@@ -52,6 +53,8 @@ SIMPLE: dict[str, Kernel] = {
     "periodic_ard": Periodic(ARD, [2.0, 3.1], 0.8),
     "linear": Linear(0.6, 0.4),
     "linear_ard": Linear(ARD, 0.4, center=CENTER),
+    "additive": Additive(0.9, 1.7),
+    "additive_ard": Additive(ARD, 0.8),
     "polynomial": Polynomial(0.6, 0.4, 3),
     "polynomial_ard": Polynomial(ARD, 1.4, center=CENTER),
 }
@@ -69,8 +72,11 @@ EVERY: dict[str, Kernel] = {**SIMPLE, **COMBINED}
 every_kernel = pytest.mark.parametrize("kernel", EVERY.values(), ids=EVERY.keys())
 few_kernels = pytest.mark.parametrize(
     "kernel",
-    [EVERY[name] for name in ("periodic_ard", "linear_ard", "nested", "active_product")],
-    ids=["periodic_ard", "linear_ard", "nested", "active_product"],
+    [
+        EVERY[name]
+        for name in ("periodic_ard", "additive_ard", "linear_ard", "nested", "active_product")
+    ],
+    ids=["periodic_ard", "additive_ard", "linear_ard", "nested", "active_product"],
 )
 
 

@@ -25,6 +25,7 @@ from eigengp.gp.likelihoods import (
 )
 from eigengp.io import load
 from eigengp.kernels import (
+    Additive,
     Linear,
     Matern12,
     Matern32,
@@ -40,6 +41,7 @@ __version__: str
 
 __all__ = [
     "LBFGS",
+    "Additive",
     "EigenFeatures",
     "EigenGPClassifier",
     "EigenGPRegressor",

@@ -26,7 +26,7 @@ from eigengp.fitting.initialization import (
     shorten_lengthscales,
 )
 from eigengp.fitting.laplace import Optimum
-from eigengp.fitting.local_learner import choose_map
+from eigengp.fitting.local_learner import LEAST_MAPPED_ROWS, choose_map
 from eigengp.fitting.model_selection import EXACT_UP_TO, Decision
 from eigengp.fitting.noise_level import choose_noise
 from eigengp.fitting.objectives import (
@@ -42,6 +42,7 @@ from eigengp.gp.exact_posterior import MixturePosterior
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError
 from eigengp.kernels import (
+    Additive,
     Kernel,
     Linear,
     Matern12,
@@ -69,6 +70,12 @@ _STRETCH = {RationalQuadratic: 1.0, Matern52: 1.3, Matern32: 1.7, Matern12: 4.0}
 _MOST_DRAWS = 32
 _DRAW_WORK = 4_000_000
 """The largest number of draws times N²."""
+_LITTLE_NOISE = 1e-4
+"""The noise variance of a further start: few rows of a function without noise have two optima."""
+_APART = 0.5
+"""Optima at which no log parameter differs by more are one."""
+_ADDITIVE_WORK = 3_000_000
+"""The largest N²·D of kernels with functions of one input each."""
 _COVARIATE_POINTS = 50
 _WIDE_FROM = 10
 _FACTORS = (0.5, 10.0)
@@ -121,7 +128,7 @@ class ExactFit:
         if few.n_rows > count:
             few = few.picked(self.run.rng.permutation(few.n_rows)[:count])
         self.run.monitor.clock.allow(_UNTIL[0])
-        best = self._learn_best(self._list_starts(start), few)
+        best, *others = self._learn_modes(self._list_starts(start), few)
         if isinstance(own, Kernel) or self.run.settings.learns_nothing:
             return best
         best = self._shorten(best, few)
@@ -132,6 +139,10 @@ class ExactFit:
             if self.run.monitor.clock.is_over():
                 break
             found[name] = self._learn_best(starts, few)
+        top = max(found.values(), key=lambda each: each.log_evidence)
+        for name, starts in self._list_sums(top.model, few):
+            if not self.run.monitor.clock.is_over():
+                found[name] = self._learn_best(starts, few)
         scores = {name: -each.log_evidence for name, each in found.items()}
         chosen = min(scores, key=lambda name: scores[name])
         reason = f"negative log evidence of {few.n_rows:,} rows"
@@ -139,7 +150,7 @@ class ExactFit:
         reason += ", by which predictions average them" if averaged else ""
         self.run.decisions.append(Decision("kernel", chosen, reason, scores))
         best = found.pop(chosen)
-        return replace(best, rivals=tuple(found.values())) if averaged else best
+        return replace(best, rivals=(*found.values(), *others)) if averaged else best
 
     def choose_map(self, model: ExactGP) -> tuple[ExactFit, ExactGP]:
         """Map the inputs linearly if local GPs prefer that, and return the fit.
@@ -175,8 +186,11 @@ class ExactFit:
             return [start]
         low, high = get_lengthscale_range(self._n_varying)
         rng = np.random.RandomState(0)
-        lengths = (1.5 * low, high)
-        return [replace(start, kernel=with_lengthscale(start.kernel, x, rng)) for x in lengths]
+        short, long = (with_lengthscale(start.kernel, x, rng) for x in (1.5 * low, high))
+        starts = [replace(start, kernel=each) for each in (short, long)]
+        if self.run.settings.noise_variance is None and self.rows.n_rows < LEAST_ROWS:
+            starts.insert(0, replace(starts[0], noise_variance=_LITTLE_NOISE))
+        return starts
 
     def _shorten(self, best: Optimum, few: RowBlock) -> Optimum:
         """Return the optimum, or that from a short lengthscale of one input, if clearly better.
@@ -208,11 +222,34 @@ class ExactFit:
             warps = make_warps(kernel, few)
             yield "Warped(SquaredExponential)", [replace(best, kernel=each) for each in warps]
 
+    def _list_sums(self, best: ExactGP, few: RowBlock) -> Iterator[tuple[str, list[ExactGP]]]:
+        """Yield the sum of the best kernel and functions of one input each.
+
+        Interactions are most of what many inputs could do, and need many rows to be told. With
+        as many rows as a map of the inputs needs, the map is tried instead.
+        """
+        kernel, n_inputs = best.kernel, self._n_varying
+        many = self.rows.n_rows >= LEAST_MAPPED_ROWS or few.n_rows**2 * n_inputs > _ADDITIVE_WORK
+        if n_inputs <= WARPED_INPUTS or many or not isinstance(kernel, Stationary):
+            return
+        length, half = kernel.lengthscale, 0.5 * kernel.variance
+        alone = Additive(0.5 * length, half, groups=kernel.groups)
+        joint = replace(kernel, lengthscale=1.5 * length, variance=half)
+        name = f"Additive + {type(kernel).__name__}"
+        yield name, [replace(best, kernel=alone + joint)]
+
     def _learn_best(self, starts: list[ExactGP], rows: RowBlock) -> Optimum:
         """Learn from each start, and return the best optimum."""
-        steps = self._steps(_STEPS)
+        return self._learn_modes(starts, rows)[0]
+
+    def _learn_modes(self, starts: list[ExactGP], rows: RowBlock) -> list[Optimum]:
+        """Learn from each start, and return the optima that differ, the best first."""
+        steps, modes = self._steps(_STEPS), list[Optimum]()
         found = try_each(lambda start: self._learn(start, rows, steps, "kernel"), starts)
-        return min(found, key=by_value)
+        for each in sorted(found, key=by_value):
+            if all(np.max(np.abs(each.vector - one.vector)) > _APART for one in modes):
+                modes.append(each)
+        return modes
 
     def _learn(self, start: ExactGP, rows: RowBlock, steps: int, stage: str) -> Optimum:
         likelihood = RowObjective(kernel_parameters(start), _make_source(rows))

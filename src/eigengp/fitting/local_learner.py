@@ -94,7 +94,7 @@ _ROUNDS = (
 )
 MAP_STEPS = 25
 """The largest number of iterations for a kernel of mapped inputs."""
-_LEAST_MAPPED_ROWS, _ROWS_PER_ENTRY, _JUDGED_ROWS_PER_ENTRY = 500, 5, 10
+LEAST_MAPPED_ROWS, _ROWS_PER_ENTRY, _JUDGED_ROWS_PER_ENTRY = 500, 5, 10
 """The fewest rows with which a map of the inputs is learned, for each of its entries, and the same
 if only half of them learn it."""
 _CLEARLY_WORSE = 0.2
@@ -249,7 +249,7 @@ class LocalLearner:
         """Return models with maps of their inputs, which start at the identity, if possible."""
         n, D = min(self.rows.n_rows, LEARNED_ROWS), self.rows.X.shape[1]
         able = [each for each in models if each.kernel.groups is None]
-        if D == 1 or n < max(_LEAST_MAPPED_ROWS, n_rows_per_entry * D**2):
+        if D == 1 or n < max(LEAST_MAPPED_ROWS, n_rows_per_entry * D**2):
             return []
         return [replace(each, input_map=np.eye(D)) for each in able]
 

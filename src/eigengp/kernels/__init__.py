@@ -12,7 +12,13 @@ from eigengp.kernels.base import (
     parameter,
 )
 from eigengp.kernels.composite import Product, Sum
-from eigengp.kernels.nonstationary import Linear, PairwiseKernel, Periodic, Polynomial
+from eigengp.kernels.nonstationary import (
+    Additive,
+    Linear,
+    PairwiseKernel,
+    Periodic,
+    Polynomial,
+)
 from eigengp.kernels.stationary import (
     Matern12,
     Matern32,
@@ -28,6 +34,7 @@ __all__ = [
     "LENGTHSCALE",
     "SHAPE",
     "VARIANCE",
+    "Additive",
     "Kernel",
     "KernelAdjoint",
     "KernelColumns",
@@ -56,6 +63,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "matern52": Matern52,
     "rational_quadratic": RationalQuadratic,
     "periodic": Periodic,
+    "additive": Additive,
     "linear": Linear,
     "polynomial": Polynomial,
 }

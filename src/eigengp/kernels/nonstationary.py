@@ -1,4 +1,4 @@
-"""Kernels of any form, given by their values and derivatives: periodic, linear, polynomial.
+"""Kernels of any form, given by their values and derivatives.
 
 A new one is a class with its parameters, `values` and `derivatives`, like `Periodic`.
 """
@@ -26,6 +26,7 @@ from eigengp.backend.namespace import (
     take_inputs,
 )
 from eigengp.kernels.base import (
+    LENGTHSCALE,
     VARIANCE,
     KernelAdjoint,
     KernelColumns,
@@ -228,6 +229,53 @@ class Periodic(PairwiseKernel):
     @property
     def constant_diagonal(self) -> float:
         return self.variance
+
+
+class Additive(PairwiseKernel):
+    """`variance/D · Σ_d exp(−(x_d − z_d)²/(2ℓ_d²))`: sums of smooth functions of one input each.
+
+    In a sum with another kernel it describes what each input does by itself, which few rows can
+    tell, and leaves the interactions to the other kernel.
+
+    Parameters
+    ----------
+    lengthscale : float or array of shape (D,)
+        One number is shared by all inputs; an array gives each its own.
+    variance : float
+        The prior variance `k(x, x)`.
+    active_dims : sequence of int or None
+        The inputs that the kernel uses; None is all of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigengp.kernels import Additive
+    >>> Additive()(np.array([[0.0, 0.0]]), np.array([[0.0, 9.0], [1.0, 1.0]])).round(4)
+    array([[0.5   , 0.6065]])
+    """
+
+    lengthscale: float | Array = parameter(LENGTHSCALE, default=1.0)
+    variance: float = parameter(VARIANCE, default=1.0)
+
+    def values(self, x: AnyArray, z: AnyArray) -> AnyArray:
+        return namespace(x).sum(self._parts((x - z) / self.lengthscale), axis=-1)
+
+    def _parts(self, s: AnyArray) -> AnyArray:
+        return namespace(s).exp(-0.5 * s * s) * (self.variance / s.shape[-1])
+
+    def derivatives(self, x: AnyArray, z: AnyArray, k: AnyArray) -> dict[str, AnyArray]:
+        s = (x - z) / self.lengthscale
+        by_s = self._parts(s) * s
+        return {"z": by_s / self.lengthscale, "lengthscale": by_s * s, "variance": k}
+
+    @property
+    def constant_diagonal(self) -> float:
+        return self.variance
+
+    def embed(self, inputs: Sequence[int], n_features: int) -> Self:
+        own = self.with_ard(len(inputs))
+        used = range(len(inputs)) if own.active_dims is None else own.active_dims
+        return replace(own, active_dims=tuple(inputs[d] for d in used))
 
 
 SLOPE = Parameter(
