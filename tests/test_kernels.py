@@ -12,6 +12,7 @@ from sklearn.gaussian_process import kernels as sk
 
 from eigengp._typing import Array
 from eigengp.kernels import (
+    Additive,
     Kernel,
     Linear,
     Matern12,
@@ -52,6 +53,7 @@ GROUPED: dict[str, Kernel] = {
     "matern32": Matern32(SHARED, 0.6, groups=(0, 1, 1, 0)),
     "rational_quadratic": RationalQuadratic(SHARED, 1.2, 0.7, groups=(0, 1, 1, 0)),
     "linear": Linear(np.array(SHARED), groups=(0, 1, 1, 0)),
+    "additive": Additive(SHARED, 0.8, groups=(0, 1, 1, 0)),
     "sum": (SquaredExponential(0.9) + Matern52(0.5)).with_ard(4).with_groups((5, 3, 3, 5)),
     "active": Matern12(0.9, active_dims=(1, 2, 3)).with_ard(4).with_groups((0, 1, 1, 0)),
     "warped": Warped(SquaredExponential(SHARED, groups=(0, 1, 1, 0)), [-9.0] * 4, [9.0] * 4),

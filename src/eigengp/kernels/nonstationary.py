@@ -235,7 +235,7 @@ class Additive(PairwiseKernel):
     """`variance/D · Σ_d exp(−(x_d − z_d)²/(2ℓ_d²))`: sums of smooth functions of one input each.
 
     In a sum with another kernel it describes what each input does by itself, which few rows can
-    tell, and leaves the interactions to the other kernel.
+    tell, and leaves the interactions to the other kernel. A group of inputs has one function.
 
     Parameters
     ----------
@@ -261,11 +261,19 @@ class Additive(PairwiseKernel):
         return namespace(x).sum(self._parts((x - z) / self.lengthscale), axis=-1)
 
     def _parts(self, s: AnyArray) -> AnyArray:
-        return namespace(s).exp(-0.5 * s * s) * (self.variance / s.shape[-1])
+        """Return what each input, or group of them, adds to the kernel."""
+        t = s * s if self.groups is None else (s * s) @ self._members(s)
+        return namespace(s).exp(-0.5 * t) * (self.variance / t.shape[-1])
+
+    def _members(self, x: AnyArray) -> AnyArray:
+        """Return which inputs each group has, shape (D, number of groups)."""
+        groups = self.groups or ()
+        return beside(np.equal.outer(groups, np.unique(groups)).astype(np.float64), x)
 
     def derivatives(self, x: AnyArray, z: AnyArray, k: AnyArray) -> dict[str, AnyArray]:
         s = (x - z) / self.lengthscale
-        by_s = self._parts(s) * s
+        parts = self._parts(s)
+        by_s = s * (parts if self.groups is None else parts @ self._members(s).T)
         return {"z": by_s / self.lengthscale, "lengthscale": by_s * s, "variance": k}
 
     @property
