@@ -5,14 +5,15 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
+from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -39,8 +40,9 @@ from eigengp.data.out_of_core import predict_files, predict_lazily, write_predic
 from eigengp.data.standardize import Scaling
 from eigengp.estimators._docs import inherit_parameters
 from eigengp.estimators.effects import correlate, measure_effects
+from eigengp.estimators.gaps import measure_gaps, weigh_gaps
 from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
-from eigengp.fitting.settings import LBFGS, Settings, Stochastic
+from eigengp.fitting.settings import LBFGS, Settings, Stochastic, find_likelihood
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.mean import MEANS
 from eigengp.gp.posterior import Posterior, Predictive
@@ -53,6 +55,20 @@ from eigengp.kernels import KERNELS, Kernel
 KERNEL_NAMES = StrOptions(set(KERNELS))
 POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 _ONE_VARIANCE = ("auto", "gaussian")
+
+
+def _halve_time(settings: Settings) -> Settings:
+    """Return settings with half of the time limit."""
+    most = settings.max_time
+    return settings if most is None else replace(settings, max_time=0.5 * most)
+
+
+def _make_first(settings: Settings) -> Settings:
+    """Return the settings of a first fit: the checkpoint is that of the second."""
+    settings = _halve_time(settings)
+    if not isinstance(settings.optimizer, LBFGS):
+        return settings
+    return replace(settings, optimizer=clone(settings.optimizer).set_params(checkpoint=None))
 
 
 def count_outputs(y: Any) -> int:
@@ -225,8 +241,25 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if not (plain and isinstance(chosen, str | None) and ENCODED_BY.get() is False):
             frame = open_frame(X, y, sample_weight, chosen)
             frame = frame._replace(y=read_targets(frame.X, frame.y))
-        find = self._fit_outputs if count_outputs(frame.y) else self._find_fit
+        find = self._fit_outputs if count_outputs(frame.y) else self._fit_with_gaps
         return self._adopt(find(frame))
+
+    def _fit_with_gaps(self, frame: Frame) -> FitResult:
+        """Learn from rows, and again if some with missing values are to count less."""
+        encoder = frame.encoder
+        gaps = encoder is not None and any(each.draws for each in encoder.columns_)
+        if not gaps or find_likelihood(getattr(self, "likelihood", None)) is not None:
+            return self._find_fit(frame)
+
+        first = self._find_fit(frame, _make_first)
+        model = copy(self)
+        vars(model).update(first.attributes)
+        weight = weigh_gaps(model, frame.X)
+        if weight is None:
+            return first
+        own = frame.sample_weight
+        weight = weight if own is None else weight * np.asarray(own, dtype=np.float64)
+        return self._find_fit(frame._replace(sample_weight=weight), _halve_time)
 
     def _find_fit(
         self, frame: Frame, adapt: Callable[[Settings], Settings] = lambda settings: settings
@@ -448,8 +481,10 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             return self._mean_and_std(X)
         mean = self._mean_alone(X)
         if return_cov:
-            unit = self._scaling.target_scale**2
-            return mean, unit * self._whole(self._joint_covariance, X)
+            covariance = self._whole(self._joint_covariance, X)
+            if self._has_gaps:
+                covariance = covariance + np.diag(measure_gaps(self, X))
+            return mean, self._scaling.target_scale**2 * covariance
         return mean
 
     def _mean_alone(self, X: AnyArray) -> AnyArray:
@@ -466,7 +501,13 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance in standardised units, each of shape (n,)."""
         mean, variance = self._by_blocks(self._posterior.mean_and_variance, X, True)
-        return mean, variance
+        return mean, variance + measure_gaps(self, X) if self._has_gaps else variance
+
+    @property
+    def _has_gaps(self) -> bool:
+        """Whether inputs may have gaps that are noise; other likelihoods have no such noise."""
+        several = np.ndim(self._scaling.target_scale) > 0
+        return hasattr(self, "encoder_") and not (several or hasattr(self, "likelihood_"))
 
     def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
         """Predict the rows of files, and write mean and standard deviation to another.
