@@ -113,6 +113,8 @@ class ReadOptions(NamedTuple):
     """Which columns of files are categories; None takes numbers only."""
     takes_unlabelled: bool = False
     """Whether rows may have no target, because inducing points can be placed among them."""
+    weight: Array | None = None
+    """By which factors the opened rows of arrays count less, (n,); None is one for each."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,13 @@ class Dataset:
     """Standardised inputs of rows without a target."""
     has_two_values: bool = False
     """Whether targets have two distinct values, in too many rows for chance."""
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether rows in memory were made from a table with missing numbers, flags or dates."""
+        own = self.encoder
+        known = own is not None and any(each.draws for each in own.columns_)
+        return known and isinstance(self.rows, ArraySource)
 
 
 class _Opened(NamedTuple):
@@ -303,6 +312,8 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
             rows, targets = on_host(rows), on_host(targets)
     if isinstance(rows, np.ndarray):
         rows, targets, weight, order = merge_rows(rows, targets, weight)
+    if options.weight is not None:
+        weight = options.weight if weight is None else options.weight * weight
     _check_size(rows.shape[0], options)
     rows = move_to_device(rows, device)
     if not isinstance(rows, np.ndarray):

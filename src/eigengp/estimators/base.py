@@ -23,12 +23,13 @@ from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, beside, cast, namespace, on_host
 from eigengp.backend.threads import use_one_blas_thread
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
-from eigengp.data.array_source import map_blocks
+from eigengp.data.array_source import ArraySource, map_blocks
 from eigengp.data.dask_source import is_dask
 from eigengp.data.encode import TableEncoder
 from eigengp.data.frames import ENCODED_BY, Frame, open_frame, read_targets
 from eigengp.data.open import (
     MERGE_UP_TO,
+    Dataset,
     check_inputs,
     check_same_place,
     follows_dispatch,
@@ -40,9 +41,9 @@ from eigengp.data.out_of_core import predict_files, predict_lazily, write_predic
 from eigengp.data.standardize import Scaling
 from eigengp.estimators._docs import inherit_parameters
 from eigengp.estimators.effects import correlate, measure_effects
-from eigengp.estimators.gaps import measure_gaps, weigh_gaps
+from eigengp.estimators.gaps import MOST_REFITS, is_changed, measure_gaps, weigh_gaps
 from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
-from eigengp.fitting.settings import LBFGS, Settings, Stochastic, find_likelihood
+from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.mean import MEANS
 from eigengp.gp.posterior import Posterior, Predictive
@@ -57,15 +58,14 @@ POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 _ONE_VARIANCE = ("auto", "gaussian")
 
 
-def _halve_time(settings: Settings) -> Settings:
-    """Return settings with half of the time limit."""
+def _share_time(settings: Settings) -> Settings:
+    """Return settings with the time limit of one fit of several."""
     most = settings.max_time
-    return settings if most is None else replace(settings, max_time=0.5 * most)
+    return settings if most is None else replace(settings, max_time=most / (1 + MOST_REFITS))
 
 
-def _make_first(settings: Settings) -> Settings:
-    """Return the settings of a first fit: the checkpoint is that of the second."""
-    settings = _halve_time(settings)
+def _without_checkpoint(settings: Settings) -> Settings:
+    """Return settings without a checkpoint, which is that of a later fit."""
     if not isinstance(settings.optimizer, LBFGS):
         return settings
     return replace(settings, optimizer=clone(settings.optimizer).set_params(checkpoint=None))
@@ -241,38 +241,49 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if not (plain and isinstance(chosen, str | None) and ENCODED_BY.get() is False):
             frame = open_frame(X, y, sample_weight, chosen)
             frame = frame._replace(y=read_targets(frame.X, frame.y))
-        find = self._fit_outputs if count_outputs(frame.y) else self._fit_with_gaps
+        find = self._fit_outputs if count_outputs(frame.y) else self._find_fit
         return self._adopt(find(frame))
-
-    def _fit_with_gaps(self, frame: Frame) -> FitResult:
-        """Learn from rows, and again if some with missing values are to count less."""
-        encoder = frame.encoder
-        gaps = encoder is not None and any(each.draws for each in encoder.columns_)
-        if not gaps or find_likelihood(getattr(self, "likelihood", None)) is not None:
-            return self._find_fit(frame)
-
-        first = self._find_fit(frame, _make_first)
-        model = copy(self)
-        vars(model).update(first.attributes)
-        weight = weigh_gaps(model, frame.X)
-        if weight is None:
-            return first
-        own = frame.sample_weight
-        weight = weight if own is None else weight * np.asarray(own, dtype=np.float64)
-        return self._find_fit(frame._replace(sample_weight=weight), _halve_time)
 
     def _find_fit(
         self, frame: Frame, adapt: Callable[[Settings], Settings] = lambda settings: settings
     ) -> FitResult:
-        """Read the parameters, which `adapt` may change, open the rows, and learn from them."""
+        """Read the parameters, which `adapt` may change, open the rows, and learn from them.
+
+        Where rows with missing values are to count less, further fits learn from them.
+        """
         settings = adapt(Settings.from_estimator(self))
-        with open_dataset(frame, settings.reading) as dataset, begin_run(dataset, settings) as run:
+        with open_dataset(frame, settings.reading) as dataset:
+            if settings.likelihood is not None or not dataset.has_gaps:
+                return self._learn_opened(dataset, settings)
+            settings = _share_time(settings)
+            result = self._learn_opened(dataset, _without_checkpoint(settings))
+            weight = self._weigh_gaps(result, dataset)
+        for _ in range(MOST_REFITS):
+            before = settings.reading.weight
+            if weight is None or not is_changed(weight, before):
+                break
+            settings = replace(settings, reading=settings.reading._replace(weight=weight))
+            with open_dataset(frame, settings.reading) as dataset:
+                result = self._learn_opened(dataset, settings)
+                weight = self._weigh_gaps(result, dataset)
+        return result
+
+    def _learn_opened(self, dataset: Dataset, settings: Settings) -> FitResult:
+        """Learn from rows that are open."""
+        with begin_run(dataset, settings) as run:
             if settings.likelihood is None and dataset.has_two_values:
                 run.notes.append(
                     "y has only two distinct values. If they are classes, EigenGPClassifier "
                     "predicts their probabilities."
                 )
             return self._learn(run)
+
+    def _weigh_gaps(self, result: FitResult, dataset: Dataset) -> Array | None:
+        """Return by which factors rows are to count less than in this fit, if any is."""
+        model = copy(self)
+        vars(model).update(result.attributes)
+        assert isinstance(dataset.rows, ArraySource)
+        return weigh_gaps(model, on_host(dataset.rows.X))
 
     def _fit_outputs(self, frame: Frame) -> FitResult:
         """Fit a matrix of targets, which most estimators refuse."""

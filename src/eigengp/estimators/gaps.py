@@ -18,8 +18,9 @@ from eigengp._typing import Array
 from eigengp.data.encode import TableEncoder
 
 _ROWS_AT_ONCE = 1_000
-_CLEARLY_LESS = 0.9
-"""Rows are reweighted if at least one weight is less."""
+MOST_REFITS = 2
+_CHANGE = 2.0
+"""Another fit follows if weights of rows with gaps change by more than this factor."""
 
 
 def find_gaps(encoder: TableEncoder, X: Array) -> NDArray[np.bool_]:
@@ -61,7 +62,7 @@ def measure_gaps(model: Any, X: Array) -> Array:
 
 
 def weigh_gaps(model: Any, X: Array) -> Array | None:
-    """Return by which factors rows with gaps count less, (n,); None if all count about alike.
+    """Return by which factors rows with gaps count less, (n,); None if there are no such rows.
 
     With the variance `v` of predictions of complete rows, and that of what is missing, `m`, a row
     counts `v/(v + m)`.
@@ -73,4 +74,10 @@ def weigh_gaps(model: Any, X: Array) -> Array | None:
     _, variance = model._mean_and_variance(complete if len(complete) else X)
     noise = np.median(variance) if len(complete) else np.min(variance)
     weight: Array = noise / (noise + missing)
-    return weight if weight.min() < _CLEARLY_LESS else None
+    return weight
+
+
+def is_changed(weight: Array, before: Array | None) -> bool:
+    """Return whether weights differ clearly from those of a fit; None are ones."""
+    ratio = weight if before is None else weight / before
+    return bool(np.any(np.abs(np.log(ratio)) > np.log(_CHANGE)))
