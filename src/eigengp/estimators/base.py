@@ -122,8 +122,9 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         Which columns of X are categories. "from_dtype" encodes frames of pandas, Polars and
         PyArrow that hold more than numbers, as `TableEncoder` does: text and categories get a
         kernel with one correlation between all levels of a column, dates become trend and seasons,
-        and missing values are marked and filled. Names, indices or a mask add columns, also of
-        arrays. A `TableEncoder` object sets how all columns are encoded. None takes numbers only.
+        and missing values are marked and filled. The fit is repeated, up to twice, where rows with
+        missing values must count less. Names, indices or a mask add columns, also of arrays. A
+        `TableEncoder` object sets how all columns are encoded. None takes numbers only.
     device : str or None
         Where NumPy arrays of more than 5,000 rows are computed: None is the CPU, "cuda" a GPU
         (through PyTorch), and "auto" a GPU if there is one and the model is faster there; see
@@ -281,7 +282,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _weigh_gaps(self, result: FitResult, dataset: Dataset) -> Array | None:
         """Return by which factors rows are to count less than in this fit, if any is."""
         model = copy(self)
-        vars(model).update(result.attributes)
+        model.__dict__.update(result.attributes)
         assert isinstance(dataset.rows, ArraySource)
         return weigh_gaps(model, on_host(dataset.rows.X))
 
@@ -494,7 +495,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         if return_cov:
             covariance = self._whole(self._joint_covariance, X)
             if self._has_gaps:
-                covariance = covariance + np.diag(measure_gaps(self, X))
+                covariance = covariance + np.diag(measure_gaps(self, on_host(X)))
             return mean, self._scaling.target_scale**2 * covariance
         return mean
 
