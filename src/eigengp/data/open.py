@@ -114,7 +114,7 @@ class ReadOptions(NamedTuple):
     takes_unlabelled: bool = False
     """Whether rows may have no target, because inducing points can be placed among them."""
     weight: Array | None = None
-    """By which factors the opened rows of arrays count less, (n,); None is one for each."""
+    """By which factors rows of arrays count less while learning, (n,); None is one for each."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
             varying = opened.order[scaling.input_spread[opened.order] > 0.0].tolist()
             if varying and varying != list(range(opened.order.size)):
                 scaling = replace(scaling, columns=tuple(varying))
-        source = standardize_rows(rows, scaling, options.memory)
+        source = standardize_rows(_reweight(rows, options.weight), scaling, options.memory)
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         inputs = np.arange(box.low.size) if groups is None else np.array(groups)
         sizes = (rows.n_rows, box.low.size, max(1, np.unique(inputs[box.high > box.low]).size))
@@ -226,6 +226,17 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
         own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
         more = None if others is None else scaling.transform_inputs(others)
         yield Dataset(*own, began, opened.device, encoder, groups, more, two)
+
+
+def _reweight(rows: RowSource, weight: Array | None) -> RowSource:
+    """Return rows of arrays that count less by these factors; None is one for each."""
+    if weight is None:
+        return rows
+    assert isinstance(rows, ArraySource)
+    own = beside(weight, rows.y)
+    return replace(
+        rows, sample_weight=own if rows.sample_weight is None else own * rows.sample_weight
+    )
 
 
 def _has_two_values(y: Any) -> bool:
@@ -312,8 +323,6 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
             rows, targets = on_host(rows), on_host(targets)
     if isinstance(rows, np.ndarray):
         rows, targets, weight, order = merge_rows(rows, targets, weight)
-    if options.weight is not None:
-        weight = options.weight if weight is None else options.weight * weight
     _check_size(rows.shape[0], options)
     rows = move_to_device(rows, device)
     if not isinstance(rows, np.ndarray):
