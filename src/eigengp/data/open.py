@@ -217,7 +217,12 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
             varying = opened.order[scaling.input_spread[opened.order] > 0.0].tolist()
             if varying and varying != list(range(opened.order.size)):
                 scaling = replace(scaling, columns=tuple(varying))
-        source = standardize_rows(_reweight(rows, options.weight), scaling, options.memory)
+        learned = _reweight(rows, options.weight)
+        if learned is not rows:
+            summary = replace(
+                summary, weight=float(learned.total(lambda block: block.weight.sum()))
+            )
+        source = standardize_rows(learned, scaling, options.memory)
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         inputs = np.arange(box.low.size) if groups is None else np.array(groups)
         sizes = (rows.n_rows, box.low.size, max(1, np.unique(inputs[box.high > box.low]).size))
