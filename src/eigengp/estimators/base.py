@@ -504,6 +504,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         standardised, variance = self._mean_and_variance(X)
+        if self._has_gaps:
+            variance = variance + measure_gaps(self, X)
         std = self._scaling.target_scale * namespace(variance).sqrt(variance)
         return self._scaling.restore_targets(X, standardised), std
 
@@ -513,7 +515,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance in standardised units, each of shape (n,)."""
         mean, variance = self._by_blocks(self._posterior.mean_and_variance, X, True)
-        return mean, variance + measure_gaps(self, X) if self._has_gaps else variance
+        return mean, variance
 
     @property
     def _has_gaps(self) -> bool:
