@@ -148,10 +148,11 @@ def test_constant_and_empty_columns_are_ignored_and_may_be_absent_later() -> Non
 
 def test_missing_values_are_filled_and_marked() -> None:
     encoder = TableEncoder().fit(gaps())
+    areas = (*[50.0] * 5, *[60.0] * 6, *[130.0] * 5)
     assert encoder.columns_ == (
-        Column("area", "number", (), 60.0, True),
+        Column("area", "number", (), 60.0, True, draws=areas),
         Column("town", "category", ("Hull", "Leeds"), indicator=True),
-        Column("garden", "flag", (), 1.0, True),
+        Column("garden", "flag", (), 1.0, True, draws=(*[0.0] * 5, *[1.0] * 11)),
         Column("full", "number", (), 2.5, False),
     )
     assert encoder.transform(gaps()).tolist() == [

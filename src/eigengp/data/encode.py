@@ -49,6 +49,8 @@ PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
 """The seasons of dates, in days."""
 _CODE_SIZE = 128
 """The number of features of a category with very many levels."""
+_DRAWS = 16
+"""The number of known values that stand for a missing one."""
 
 
 # scikit-learn ships no types, so its classes are Any to mypy.
@@ -59,7 +61,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Estimators encode frames by themselves; this class is for other settings, and for pipelines.
 
     - Numbers are kept, and flags become 0 and 1. A missing value becomes the median, or the more
-      frequent flag, and a further feature marks it.
+      frequent flag, and a further feature marks it. What the target owes to the missing value is
+      noise to regressors.
     - A category becomes one feature of zeros and ones per level, and so do missing values in it.
       All levels are equally far apart. A level that was not in `fit` becomes a point as far away
       from all levels as they are from each other, with a `TableWarning`, and behaves like a new
@@ -270,6 +273,8 @@ class Column:
         The decimal separator of numbers and the format of dates that are stored as text.
     periods : tuple of str
         The seasons of a date: "year", "week" and "day".
+    draws : tuple of float
+        Equally spaced quantiles of the known numbers, flags or days, if some are missing.
 
     Examples
     --------
@@ -287,6 +292,7 @@ class Column:
     decimal: str = ""
     form: str = ""
     periods: tuple[str, ...] = ()
+    draws: tuple[float, ...] = ()
 
     def find_useless(self, table: Any) -> str:
         """Return why a column has no information: "empty", "constant", "an identifier", or ""."""
@@ -315,7 +321,11 @@ class Column:
         fill = float(np.median(known))
         fill = float(fill >= 0.5) if self.kind == "flag" else fill
         periods = _find_periods(known) if self.kind == "date" and expand_dates else ()
-        return replace(self, fill=fill, indicator=known.size < numbers.size, periods=periods)
+        found = replace(self, fill=fill, periods=periods)
+        if known.size == numbers.size:
+            return found
+        draws = np.sort(known)[known.size * (2 * np.arange(_DRAWS) + 1) // (2 * _DRAWS)]
+        return replace(found, indicator=True, draws=tuple(draws.tolist()))
 
     @property
     def feature_names(self) -> tuple[str, ...]:

@@ -113,6 +113,8 @@ class ReadOptions(NamedTuple):
     """Which columns of files are categories; None takes numbers only."""
     takes_unlabelled: bool = False
     """Whether rows may have no target, because inducing points can be placed among them."""
+    weight: Array | None = None
+    """By which factors rows of arrays count less while learning, (n,); None is one for each."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,13 @@ class Dataset:
     has_two_values: bool = False
     """Whether targets have two distinct values, in too many rows for chance."""
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether rows in memory were made from a table with missing numbers, flags or dates."""
+        own = self.encoder
+        known = own is not None and any(each.draws for each in own.columns_)
+        return known and isinstance(self.rows, ArraySource)
+
 
 class _Opened(NamedTuple):
     rows: RowSource
@@ -208,7 +217,12 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
             varying = opened.order[scaling.input_spread[opened.order] > 0.0].tolist()
             if varying and varying != list(range(opened.order.size)):
                 scaling = replace(scaling, columns=tuple(varying))
-        source = standardize_rows(rows, scaling, options.memory)
+        learned = _reweight(rows, options.weight)
+        if learned is not rows:
+            summary = replace(
+                summary, weight=float(learned.total(lambda block: block.weight.sum()))
+            )
+        source = standardize_rows(learned, scaling, options.memory)
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         inputs = np.arange(box.low.size) if groups is None else np.array(groups)
         sizes = (rows.n_rows, box.low.size, max(1, np.unique(inputs[box.high > box.low]).size))
@@ -217,6 +231,17 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
         own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
         more = None if others is None else scaling.transform_inputs(others)
         yield Dataset(*own, began, opened.device, encoder, groups, more, two)
+
+
+def _reweight(rows: RowSource, weight: Array | None) -> RowSource:
+    """Return rows of arrays that count less by these factors; None is one for each."""
+    if weight is None:
+        return rows
+    assert isinstance(rows, ArraySource)
+    own = beside(weight, rows.y)
+    return replace(
+        rows, sample_weight=own if rows.sample_weight is None else own * rows.sample_weight
+    )
 
 
 def _has_two_values(y: Any) -> bool:

@@ -147,7 +147,12 @@ def score(posterior: Any, left_out: LeftOut) -> LeaveOneOut:
     scaled = constant if found.scale is None else posterior.refine(scale=found.scale)
     square = float(np.average(errors**2, weights=rows.weight))
     decision = Decision("likelihood", found.name, _LOSS, found.losses)
-    return LeaveOneOut(scaled, np.sort(found.errors), decision, found.smooth, square)
+    errors = np.sort(found.errors)
+    if rows.sample_weight is not None:  # As many, of which each row has its share.
+        levels = (np.arange(errors.size) + 0.5) / errors.size
+        options: Any = {"weights": rows.sample_weight, "method": "inverted_cdf"}
+        errors = np.quantile(found.errors, levels, **options)
+    return LeaveOneOut(scaled, errors, decision, found.smooth, square)
 
 
 def _repeat_rows(rows: RowBlock, number: NDArray[np.intp]) -> tuple[RowBlock, NDArray[np.intp]]:
