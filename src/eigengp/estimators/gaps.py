@@ -47,7 +47,10 @@ def draw_gaps(encoder: TableEncoder, X: Array) -> Array:
 
 
 def measure_gaps(model: Any, X: Array) -> Array:
-    """Return the variance of the mean over what is missing, in standardised units, (n,)."""
+    """Return the variance of the mean over what is missing, in standardised units, (n,).
+
+    It is at most that of the targets, whatever the mean is far from the data.
+    """
     variance = np.zeros(X.shape[0])
     encoder = getattr(model, "encoder_", None)
     if encoder is None or not any(each.draws for each in encoder.columns_):
@@ -57,7 +60,7 @@ def measure_gaps(model: Any, X: Array) -> Array:
         some = rows[start : start + _ROWS_AT_ONCE]
         drawn = draw_gaps(encoder, X[some])
         mean = model._mean_alone(drawn.reshape(-1, X.shape[1])) / model._scaling.target_scale
-        variance[some] = mean.reshape(drawn.shape[:2]).var(axis=0)
+        variance[some] = np.minimum(mean.reshape(drawn.shape[:2]).var(axis=0), 1.0)
     return variance
 
 
