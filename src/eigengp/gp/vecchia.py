@@ -22,8 +22,8 @@ the neighbours, and `ln d = −2 ln w_s`. There is no way back: kernels are lear
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass, field, fields
+from functools import cached_property, reduce
 from operator import iadd
 from typing import Any
 
@@ -33,14 +33,14 @@ from scipy import sparse
 
 from eigengp._typing import Array
 from eigengp.backend.loops import find_loops
-from eigengp.backend.namespace import AnyArray, dtype_name
+from eigengp.backend.namespace import AnyArray, cast, dtype_name, is_numpy
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower
 from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 from eigengp.kernels import Kernel, KernelColumns
-from eigengp.kernels.composite import stack
+from eigengp.kernels.composite import LoopColumns
 
 _CHUNK, _CHUNK_PAIRS = 256, 1_000_000
 """The number of neighbourhoods at once, and the largest number of their pairs."""
@@ -124,6 +124,26 @@ class VecchiaPass:
         gram.flat[:: gram.shape[0] + 1] += jitter * features.prior_scale
         return cls(features, noise_variance, CholeskyFactor.of(gram, whitens=True), jitter)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep the fields alone: the rest can be made again."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @cached_property
+    def _compiled(self) -> LoopColumns | None:
+        return LoopColumns.of(self.features)
+
+    def evaluate_features(self, X: AnyArray) -> AnyArray:
+        """Return `k(x, B)`, shape (n, M), by compiled loops if they know the kernel."""
+        if is_numpy(X) and self._compiled is not None:
+            return self._compiled.matrix(X)
+        return self.features.matrix(X)
+
+    def _stack(self, X: AnyArray, dtype: str) -> AnyArray:
+        """Return `Kernel.stack` in this type, by compiled loops if they know the kernel."""
+        if is_numpy(X) and self._compiled is not None:
+            return self._compiled.stack(X, dtype)
+        return cast(self.features.kernel.stack(X), dtype)
+
     @property
     def prior_factor(self) -> Array:
         """See `Pass.prior_factor`."""
@@ -188,7 +208,7 @@ class VecchiaPass:
         own : array of shape (n, M) or None
             `g` of the last members, where the table holds their neighbours alone.
         """
-        R, own = stack(self.features.kernel, X, dtype_name(G)), G[:0] if own is None else own
+        R, own = self._stack(X, dtype_name(G)), G[:0] if own is None else own
         if find_loops(X).whiten(R, G, at, own, noise, self.jitter, w, kappa) >= 0:
             raise FactorizationError(
                 "The covariance of a row and its neighbours is not positive definite. Likely "

@@ -214,7 +214,7 @@ class VecchiaPosterior:
     def _factorize(self, X: AnyArray, index: AnyArray, dtype: str = "float64") -> Factorized:
         m, placed, xp = index.shape[1], self._placed, namespace(X)
         members, at = self._find_members(X, index, dtype)
-        K = self.features.matrix(X)
+        K = self.flow.evaluate_features(X)
         K = np.ascontiguousarray(K) if is_numpy(K) else K
         g = K @ placed["factor"].beside(K)
         together = xp.concat([placed["X"].beside(K)[index], X[:, None]], axis=1)
