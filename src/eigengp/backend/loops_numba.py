@@ -19,12 +19,12 @@ from eigengp.backend.pieces_numba import (
     READ_3,
     WRITE_1,
     WRITE_2,
+    add_profile,
     add_slopes,
     add_squares,
     combine,
     factorize,
     fill_profile,
-    fill_profile_single,
     in_place,
     make_zeros,
     measure_row,
@@ -78,12 +78,7 @@ def fill_stack(X, per_length, terms, R):
             R[i, j] = 0
         for k in range(terms.shape[0]):
             _measure_set(X[i], per_length[k], points, x, t)
-            if R.itemsize == 4:
-                fill_profile_single(t, terms[k], rho)
-            else:
-                fill_profile(t, terms[k], rho)
-            for j in range(size):
-                R[i, j] += terms[k, 4] * rho[j]
+            add_profile(t, terms[k], rho, R[i])
 
 
 @numba.njit
@@ -347,12 +342,7 @@ def _fill_row(X, i, points, first, terms, t, rho, row):
         for j in range(row.size):
             t[j] = 0
         add_squares(X[k, i], points[k], first, t)
-        if X.itemsize == 4:
-            fill_profile_single(t, terms[k], rho)
-        else:
-            fill_profile(t, terms[k], rho)
-        for j in range(row.size):
-            row[j] += terms[k, 4] * rho[j]
+        add_profile(t, terms[k], rho, row)
 
 
 @compile_for(types.void(*_SCALED[0], WRITE_2))

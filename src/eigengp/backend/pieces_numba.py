@@ -140,18 +140,31 @@ def _log1p_single(u):
 
 
 @numba.njit(inline="always")
-def fill_profile_single(t, term, rho):
-    kind, a, b, c = term[0], term[1], term[2], term[3]
+def _add_profile_single(t, term, K):
+    # Add variance times profile, in float32.
+    kind, a, b, c, variance = term[0], term[1], term[2], term[3], term[4]
     if kind == 0.0:
         for j in range(t.size):
-            rho[j] = _exp_single(-min(_HALF * t[j], _MOST))
+            K[j] += variance * _exp_single(-min(_HALF * t[j], _MOST))
     elif kind == 1.0:
         for j in range(t.size):
             root = min(np.sqrt(a * t[j]), _MOST)
-            rho[j] = (_ONE + root * (b + root * c)) * _exp_single(-root)
+            K[j] += variance * (_ONE + root * (b + root * c)) * _exp_single(-root)
     else:
         for j in range(t.size):
-            rho[j] = _exp_single(-min(a * _log1p_single(min(b * t[j], _HUGE)), _MOST))
+            depth = min(a * _log1p_single(min(b * t[j], _HUGE)), _MOST)
+            K[j] += variance * _exp_single(-depth)
+
+
+@numba.njit(inline="always")
+def add_profile(t, term, rho, K):
+    # Add variance times profile; rho is memory for float64.
+    if K.itemsize == 4:
+        _add_profile_single(t, term, K)
+    else:
+        fill_profile(t, term, rho)
+        for j in range(K.size):
+            K[j] += term[4] * rho[j]
 
 
 @numba.njit(inline="always")

@@ -324,8 +324,9 @@ class VecchiaPosterior:
 
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
+        of_all = None if self.coefficients is None else self.mean(X)
         mean, variance = _in_blocks(self._moments, X, self.search(X))
-        return mean if self.coefficients is None else self.mean(X), variance
+        return mean if of_all is None else of_all, variance
 
     def _moments(self, X: AnyArray, index: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return the mean from the neighbours, and the variance of noisy observations."""

@@ -238,8 +238,8 @@ class LoopColumns:
 
     def matrix(self, X: Array) -> Array:
         """Return `k(X, Z)`, shape (n, m)."""
-        K = np.empty((X.shape[0], self._points.shape[2]))
-        find_loops(X).fill_matrix(self._scale(X), self._points, self._known, K)
+        K, scaled = np.empty((X.shape[0], self._points.shape[2])), self._scale(X)
+        find_loops(X).fill_matrix(np.ascontiguousarray(scaled), self._points, self._known, K)
         return K
 
     def stack(self, X: Array, dtype: str) -> Array:
