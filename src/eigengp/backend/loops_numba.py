@@ -44,12 +44,9 @@ each group tell which groups are searched."""
 
 
 @numba.njit(inline="always")
-def _measure_set(X, per_length, points, x, t):
-    # Set the packed distances of a set; its points become rows of inputs, measured from the last.
-    s, D = X.shape
-    for d in range(D):
-        for a in range(s):
-            points[d, a] = (X[a, d] - X[s - 1, d]) * per_length[d]
+def _measure_set(points, x, t):
+    # Set the packed distances of a set, whose inputs are rows.
+    D, s = points.shape
     for j in range(t.size):
         t[j] = 0
     pair = 0
@@ -65,19 +62,32 @@ def measure_distances(X, per_length, t):
     n, s, D = X.shape
     points, x = np.empty((D, s)), np.empty(D)
     for i in range(n):
-        _measure_set(X[i], per_length, points, x, t[i])
+        for d in range(D):
+            for a in range(s):
+                points[d, a] = (X[i, a, d] - X[i, s - 1, d]) * per_length[d]
+        _measure_set(points, x, t[i])
 
 
-@compile_for(*(types.void(READ_3, READ_2, table, out) for table, out in _TABLES))
-def fill_stack(X, per_length, terms, R):
-    (n, s, D), size = X.shape, R.shape[1]
-    points, x = np.empty((D, s), R.dtype), np.empty(D, R.dtype)
+@compile_for(*(types.void(READ_2, INDEX_2, READ_2, READ_2, table, out) for table, out in _TABLES))
+def fill_stack(X, at, own, per_length, terms, R):
+    (n, m), D, size = at.shape, X.shape[1], R.shape[1]
+    s = m + 1 if own.shape[0] > 0 else m
+    apart, points = np.empty((D, s)), np.empty((D, s), R.dtype)
+    x = np.empty(D, R.dtype)
     t, rho = np.empty(size, R.dtype), np.empty(size, R.dtype)
     for i in range(n):
         for j in range(size):
             R[i, j] = 0
+        last = own[i] if s > m else X[max(0, at[i, m - 1])]
+        for a in range(s):  # Differences from the last member keep their digits in float32.
+            given = last if a == m else X[max(0, at[i, a])]
+            for d in range(D):
+                apart[d, a] = given[d] - last[d]
         for k in range(terms.shape[0]):
-            _measure_set(X[i], per_length[k], points, x, t)
+            for d in range(D):
+                for a in range(s):
+                    points[d, a] = apart[d, a] * per_length[k, d]
+            _measure_set(points, x, t)
             add_profile(t, terms[k], rho, R[i])
 
 

@@ -33,7 +33,7 @@ from scipy import sparse
 
 from eigengp._typing import Array
 from eigengp.backend.loops import find_loops
-from eigengp.backend.namespace import AnyArray, cast, dtype_name, is_numpy
+from eigengp.backend.namespace import AnyArray, cast, dtype_name, is_numpy, namespace
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
@@ -138,11 +138,12 @@ class VecchiaPass:
             return self._compiled.matrix(X)
         return self.features.matrix(X)
 
-    def _stack(self, X: AnyArray, dtype: str) -> AnyArray:
-        """Return `Kernel.stack` in this type, by compiled loops if they know the kernel."""
+    def _stack(self, X: AnyArray, at: AnyArray, own: AnyArray | None, dtype: str) -> AnyArray:
+        """Return what `LoopColumns.stack` returns, also where compiled loops do not know."""
         if is_numpy(X) and self._compiled is not None:
-            return self._compiled.stack(X, dtype)
-        return cast(self.features.kernel.stack(X), dtype)
+            return self._compiled.stack(X, at, own, dtype)
+        sets = X[at] if own is None else namespace(X).concat([X[at], own[:, None]], axis=1)
+        return cast(self.features.kernel.stack(sets), dtype)
 
     @property
     def prior_factor(self) -> Array:
@@ -185,7 +186,7 @@ class VecchiaPass:
         G: AnyArray,
         w: AnyArray,
         kappa: AnyArray,
-        own: AnyArray | None = None,
+        own: tuple[AnyArray, AnyArray] | None = None,
     ) -> AnyArray:
         """Set `w` and `κ` of sets of rows: neighbours, then the row itself.
 
@@ -194,10 +195,10 @@ class VecchiaPass:
 
         Parameters
         ----------
-        X : array of shape (n, s, D)
-            The inputs of all members.
+        X : array of shape (N, D)
+            The table of inputs.
         at : array of shape (n, s)
-            The numbers in the table of all members, or of the neighbours alone; −1 means none.
+            The numbers in the tables of all members, or of the neighbours alone; −1 means none.
         noise : array of shape (n, s)
             The noise variance of each.
         G : array of shape (N, M)
@@ -205,11 +206,12 @@ class VecchiaPass:
             type.
         w, kappa : arrays of shapes (n, s) and (n, M)
             Where the results are written.
-        own : array of shape (n, M) or None
-            `g` of the last members, where the table holds their neighbours alone.
+        own : pair of arrays of shapes (n, D) and (n, M), or None
+            Inputs and `g` of the last members, where the tables hold their neighbours alone.
         """
-        R, own = self._stack(X, dtype_name(G)), G[:0] if own is None else own
-        if find_loops(X).whiten(R, G, at, own, noise, self.jitter, w, kappa) >= 0:
+        x, g = (None, G[:0]) if own is None else own
+        R = self._stack(X, at, x, dtype_name(G))
+        if find_loops(X).whiten(R, G, at, g, noise, self.jitter, w, kappa) >= 0:
             raise FactorizationError(
                 "The covariance of a row and its neighbours is not positive definite. Likely "
                 "causes: duplicated rows with different targets at a tiny noise, or inputs of a "
@@ -224,7 +226,7 @@ class VecchiaPass:
 
         def whiten(part: slice) -> None:
             at, w = whitened.index[part], whitened.w[part]
-            recycle(self.whiten(rows.X[at], at, noise[at], G, w, whitened.kappa[part]))
+            recycle(self.whiten(rows.X, at, noise[at], G, w, whitened.kappa[part]))
             np.einsum("ns,ns->n", w, rows.y[at], out=whitened.eta[part])
 
         def add(part: slice) -> Sums:

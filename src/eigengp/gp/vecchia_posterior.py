@@ -18,6 +18,7 @@ from eigengp.backend.namespace import (
     Placed,
     beside,
     cast,
+    empty_beside,
     is_numpy,
     namespace,
     place,
@@ -70,6 +71,8 @@ class Near(NamedTuple):
 class Members(NamedTuple):
     """Training rows that may be neighbours."""
 
+    X: Array
+    """The inputs of each, shape (N, D)."""
     G: Array
     """`Fᵀk` of each, shape (N, M)."""
     fitted: Array
@@ -217,13 +220,12 @@ class VecchiaPosterior:
         K = self.flow.evaluate_features(X)
         K = np.ascontiguousarray(K) if is_numpy(K) else K
         g = K @ placed["factor"].beside(K)
-        together = xp.concat([placed["X"].beside(K)[index], X[:, None]], axis=1)
-        noise, w = (xp.empty_like(together[:, :, 0]) for _ in range(2))
+        noise, w = (empty_beside((X.shape[0], m + 1), K) for _ in range(2))
         noise[:, m:] = self.flow.noise_variance
         noise[:, :m] = placed["noise"].beside(K)[index]
         own = cast(g, dtype)
         t = xp.empty_like(own)
-        L = self.flow.whiten(together, at, noise, members.G, w, t, own)
+        L = self.flow.whiten(members.X, at, noise, members.G, w, t, (X, own))
         last = w[:, -1:]
         t /= cast(last, dtype)
         missed = placed["y"].beside(K)[index] - members.fitted[at]
@@ -271,7 +273,7 @@ class VecchiaPosterior:
             fitted[rows] = K @ self._placed["mean"].beside(K)
 
         map_in_threads(fill, [slice(i, i + step) for i in range(0, n, step)], n_threads)
-        return Members(G, fitted)
+        return Members(np.ascontiguousarray(X) if is_numpy(X) else X, G, fitted)
 
     @cached_property
     def _placed(self) -> dict[str, Placed]:

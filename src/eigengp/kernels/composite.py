@@ -242,11 +242,24 @@ class LoopColumns:
         find_loops(X).fill_matrix(np.ascontiguousarray(scaled), self._points, self._known, K)
         return K
 
-    def stack(self, X: Array, dtype: str) -> Array:
-        """Return `Kernel.stack` in this type; rounding is relative to the variance."""
-        n, s, _ = X.shape
-        R, known = make_buffer((n, s * (s + 1) // 2), dtype), self._known.astype(dtype)
-        find_loops(X).fill_stack(np.ascontiguousarray(X), self._per_length, known, R)
+    def stack(self, X: Array, at: Array, own: Array | None, dtype: str) -> Array:
+        """Return `Kernel.stack` of rows of X, and of one more in each set if `own` is given.
+
+        Parameters
+        ----------
+        X : array of shape (N, D)
+            The rows.
+        at : array of shape (n, m)
+            The numbers of the rows in each set.
+        own : array of shape (n, D) or None
+            The last members.
+        dtype : {"float64", "float32"}
+            The type of the result. Rounding is relative to the variance of the kernel.
+        """
+        s, known = at.shape[1] + (own is not None), self._known.astype(dtype)
+        R = make_buffer((at.shape[0], s * (s + 1) // 2), dtype)
+        X, own = (np.ascontiguousarray(each) for each in (X, X[:0] if own is None else own))
+        find_loops(X).fill_stack(X, at, own, self._per_length, known, R)
         return R
 
     def _scale(self, X: Array) -> Array:
