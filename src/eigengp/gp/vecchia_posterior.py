@@ -18,7 +18,6 @@ from eigengp.backend.namespace import (
     Placed,
     beside,
     cast,
-    empty_beside,
     is_numpy,
     namespace,
     place,
@@ -215,17 +214,17 @@ class VecchiaPosterior:
         return Near(mean, found.own, latent, explained, linear, surprise)
 
     def _factorize(self, X: AnyArray, index: AnyArray, dtype: str = "float64") -> Factorized:
-        m, placed, xp = index.shape[1], self._placed, namespace(X)
+        placed, xp = self._placed, namespace(X)
         members, at = self._find_members(X, index, dtype)
         K = self.flow.evaluate_features(X)
         K = np.ascontiguousarray(K) if is_numpy(K) else K
         g = K @ placed["factor"].beside(K)
-        noise, w = (empty_beside((X.shape[0], m + 1), K) for _ in range(2))
-        noise[:, m:] = self.flow.noise_variance
-        noise[:, :m] = placed["noise"].beside(K)[index]
-        own = cast(g, dtype)
-        t = xp.empty_like(own)
-        L = self.flow.whiten(members.X, at, noise, members.G, w, t, (X, own))
+        own = xp.full_like(K[:, :1], self.flow.noise_variance)
+        noise = xp.concat([placed["noise"].beside(K)[index], own], axis=1)
+        w = xp.empty_like(noise)
+        g_own = cast(g, dtype)
+        t = xp.empty_like(g_own)
+        L = self.flow.whiten(members.X, at, noise, members.G, w, t, (X, g_own))
         last = w[:, -1:]
         t /= cast(last, dtype)
         missed = placed["y"].beside(K)[index] - members.fitted[at]
