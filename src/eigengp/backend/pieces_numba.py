@@ -326,10 +326,15 @@ def factorize(columns, s):
 
 @numba.njit(inline="always")
 def pack(columns, R, s):
+    # Whole blocks first: the compiler would copy short rows number by number.
     pair = 0
     for a in range(s):
-        for b in range(a, s):
-            R[pair + b - a] = columns[a, b]
+        own, row, whole = columns[a, a:], R[pair : pair + s - a], (s - a) // _LANES * _LANES
+        for start in range(0, whole, _LANES):
+            for b in range(start, start + _LANES):
+                row[b] = own[b]
+        for b in range(whole, s - a):
+            row[b] = own[b]
         pair += s - a
 
 
