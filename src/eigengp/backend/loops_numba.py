@@ -92,9 +92,8 @@ def fill_stack(X, at, own, per_length, terms, R):
 
 
 @numba.njit
-def _replace(heap, at, size, distance, number):
-    # Put an entry in the place of the top; of equal distances the later number is farther.
-    place = 0
+def _replace(heap, at, place, size, distance, number):
+    # Put an entry in a place above a heap; of equal distances the later number is farther.
     while True:
         child = 2 * place + 1
         if child >= size:
@@ -148,7 +147,7 @@ def find_nearest(X, points, limit, found):
     t, least_of_groups = np.empty(_SCANNED), np.empty(_GROUPS)
     least = np.full((n, k), np.inf)  # Of each row a heap, the farthest on top.
     found[:] = -1
-    last = 0
+    n_free, last = np.full(n, k), 0  # The first places of a heap are filled last.
     for i in range(n):
         last = max(last, limit[i])
     for first in range(0, last, _SCANNED):
@@ -168,14 +167,17 @@ def find_nearest(X, points, limit, found):
                 for j in range(b, count, minima.size):
                     if own[j] > bound or own[j] > heap[0]:
                         continue
-                    if own[j] < heap[0] or first + j < at[0]:
-                        _replace(heap, at, k, own[j], first + j)
+                    if n_free[i] > 0:
+                        n_free[i] -= 1
+                        _replace(heap, at, n_free[i], k, own[j], first + j)
+                    elif own[j] < heap[0] or first + j < at[0]:
+                        _replace(heap, at, 0, k, own[j], first + j)
     for i in range(n):
         heap, at = least[i], found[i]
         for size in range(k - 1, 0, -1):  # The farthest goes to the end.
             distance, number = heap[size], at[size]
             heap[size], at[size] = heap[0], at[0]
-            _replace(heap, at, size, distance, number)
+            _replace(heap, at, 0, size, distance, number)
 
 
 @compile_for(

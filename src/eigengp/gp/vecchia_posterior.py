@@ -35,7 +35,7 @@ Search = Callable[[AnyArray], AnyArray]
 
 _CHUNK = 128
 """For so many inputs at a time gradients are made."""
-_AT_ONCE, _COLUMNS = 64, 1_024
+_AT_ONCE, _COLUMNS = 96, 1_024
 """The number of inputs that are treated at once, and of training rows whose covariance with them
 is made at once: what belongs to them then stays in the cache of the processor."""
 _BLOCK = 512
