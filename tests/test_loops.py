@@ -29,7 +29,7 @@ from eigengp.kernels import (
     SquaredExponential,
     Stationary,
 )
-from eigengp.kernels.composite import KernelProduct, describe_terms, list_terms, stack
+from eigengp.kernels.composite import KernelProduct, LoopColumns, describe_terms, list_terms
 
 pytestmark = pytest.mark.core
 
@@ -171,26 +171,41 @@ def test_compiled_profiles_are_those_of_the_kernels(
     compiled: ModuleType, kernel: Stationary
 ) -> None:
     t = np.concatenate([[0.0, 1e-300, 1e-9], np.geomspace(1e-6, 1e4, 200), [1e9, 1e300]])
-    pairs, (per_length, known) = np.zeros((t.size, 2, 1)), describe_terms([kernel], 1)
-    pairs[:, 0, 0] = np.sqrt(t)
-    rho = np.empty((t.size, 3))
-    compiled.fill_stack(pairs, per_length, known, rho)
+    per_length, known = describe_terms([kernel], 1)
+    X, zero = np.sqrt(t)[:, None], np.zeros((t.size, 1))
+    at, rho = np.arange(t.size)[:, None], np.empty((t.size, 3))
+    compiled.fill_stack(X, at, zero, per_length, known, rho)
     assert_allclose(rho[:, 1], kernel.profile(t), rtol=1e-12, atol=1e-290)
     rounded = rho[:-2].astype(np.float32)
-    compiled.fill_stack(pairs[:-2], per_length, known.astype(np.float32), rounded)
+    compiled.fill_stack(X, at[:-2], zero[:-2], per_length, known.astype(np.float32), rounded)
     assert_allclose(rounded, rho[:-2], rtol=2e-5, atol=1e-30)
     near = t[:-2] < 10.0
     assert_allclose(rounded[near], rho[:-2][near], rtol=1e-6)
 
 
-def test_stacks_keep_the_digits_of_points_that_are_near_each_other(compiled: ModuleType) -> None:
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_stacks_keep_the_digits_of_points_that_are_near_each_other(
+    compiled: ModuleType, is_apart: bool
+) -> None:
     kernel = Matern32([0.5, 2.0], 1.3) + RationalQuadratic(alpha=9.0, active_dims=[1])
-    X = 1e3 + np.random.default_rng(0).normal(size=(3, 20, 2))
-    exact, rounded = (stack(kernel, X, dtype) for dtype in ("float64", "float32"))
-    assert_allclose(exact, kernel.stack(X), rtol=1e-12)
+    rng = np.random.default_rng(0)
+    X, at = 1e3 + rng.normal(size=(30, 2)), rng.integers(0, 30, (3, 20))
+    given = (at[:, :-1].copy(), X[at[:, -1]]) if is_apart else (at, None)
+    columns = LoopColumns(list_terms(kernel), X)
+    exact, rounded = (columns.stack(X, *given, dtype) for dtype in ("float64", "float32"))
+    assert_allclose(exact, kernel.stack(X[at]), rtol=1e-12)
     assert rounded.dtype == np.float32
     assert_allclose(rounded, exact, rtol=0, atol=2e-6)
-    assert_allclose(stack(kernel + Periodic(), X, "float32"), (kernel + Periodic()).stack(X), 1e-6)
+
+
+def test_loops_know_stationary_kernels_and_their_sums_alone(compiled: ModuleType) -> None:
+    rng = np.random.default_rng(0)
+    kernel, X, Z = Matern32([0.5, 2.0], 1.3) + Matern12(), rng.normal(size=(9, 2)), np.eye(2)
+    columns = LoopColumns.of(kernel.at(Z))
+    assert columns is not None
+    assert_allclose(columns.matrix(np.asfortranarray(X)), kernel.matrix(X, Z), rtol=1e-13)
+    assert LoopColumns.of((kernel + Periodic()).at(Z)) is None
+    assert LoopColumns.of((kernel * Matern12()).at(Z)) is None
 
 
 @pytest.mark.parametrize("n_points", [700, 4_000])

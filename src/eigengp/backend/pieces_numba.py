@@ -1,4 +1,4 @@
-"""What compiled loops are made of: types of arguments, profiles of kernels and slopes, LAPACK.
+"""What compiled loops are made of: types of arguments, profiles of kernels and slopes, factors.
 
 All is inlined, and written for wide registers. Arguments that are only read may be read-only.
 """
@@ -20,6 +20,8 @@ WRITE_1, WRITE_2 = (types.Array(types.float64, d, "C") for d in (1, 2))
 INDEX_1, INDEX_2 = (types.Array(types.intp, d, "C", readonly=True) for d in (1, 2))
 AT_ONCE = 512
 """The number of points that are treated at once, and stay in the cache of the processor."""
+_LANES = 16
+"""The number of columns in a block: as many numbers of float32 as fit into the widest register."""
 
 
 @numba.njit(inline="always")
@@ -138,18 +140,31 @@ def _log1p_single(u):
 
 
 @numba.njit(inline="always")
-def fill_profile_single(t, term, rho):
-    kind, a, b, c = term[0], term[1], term[2], term[3]
+def _add_profile_single(t, term, K):
+    # Add variance times profile, in float32.
+    kind, a, b, c, variance = term[0], term[1], term[2], term[3], term[4]
     if kind == 0.0:
         for j in range(t.size):
-            rho[j] = _exp_single(-min(_HALF * t[j], _MOST))
+            K[j] += variance * _exp_single(-min(_HALF * t[j], _MOST))
     elif kind == 1.0:
         for j in range(t.size):
             root = min(np.sqrt(a * t[j]), _MOST)
-            rho[j] = (_ONE + root * (b + root * c)) * _exp_single(-root)
+            K[j] += variance * (_ONE + root * (b + root * c)) * _exp_single(-root)
     else:
         for j in range(t.size):
-            rho[j] = _exp_single(-min(a * _log1p_single(min(b * t[j], _HUGE)), _MOST))
+            depth = min(a * _log1p_single(min(b * t[j], _HUGE)), _MOST)
+            K[j] += variance * _exp_single(-depth)
+
+
+@numba.njit(inline="always")
+def add_profile(t, term, rho, K):
+    # Add variance times profile; rho is memory for float64.
+    if K.itemsize == 4:
+        _add_profile_single(t, term, K)
+    else:
+        fill_profile(t, term, rho)
+        for j in range(K.size):
+            K[j] += term[4] * rho[j]
 
 
 @numba.njit(inline="always")
@@ -208,6 +223,137 @@ def measure_row(points, i, first, x, t):
     for j in range(t.size):
         t[j] = 0.0
     add_squares(x, points, first, t)
+
+
+@numba.njit(inline="always")
+def make_zeros(n_rows, n_columns, dtype):
+    # Rows of whole blocks, each of which begins where a line of the cache does.
+    size = (n_columns + _LANES - 1) // _LANES * _LANES
+    whole = np.zeros(n_rows * size + _LANES, dtype)
+    skip = (-whole.ctypes.data % 64) // whole.itemsize
+    return whole[skip : skip + n_rows * size].reshape(n_rows, size)
+
+
+@numba.njit(inline="always")
+def _multiply(rows, a, b, tile):
+    # Four rows times four rows: each number that is read serves four products.
+    p0, p1, p2, p3 = rows[a], rows[a + 1], rows[a + 2], rows[a + 3]
+    q0, q1, q2, q3 = rows[b], rows[b + 1], rows[b + 2], rows[b + 3]
+    zero = rows.dtype.type(0)
+    t00 = t01 = t02 = t03 = t10 = t11 = t12 = t13 = zero
+    t20 = t21 = t22 = t23 = t30 = t31 = t32 = t33 = zero
+    for m in range(p0.size):
+        x0, x1, x2, x3 = p0[m], p1[m], p2[m], p3[m]
+        z0, z1, z2, z3 = q0[m], q1[m], q2[m], q3[m]
+        t00 += x0 * z0
+        t01 += x0 * z1
+        t02 += x0 * z2
+        t03 += x0 * z3
+        t10 += x1 * z0
+        t11 += x1 * z1
+        t12 += x1 * z2
+        t13 += x1 * z3
+        t20 += x2 * z0
+        t21 += x2 * z1
+        t22 += x2 * z2
+        t23 += x2 * z3
+        t30 += x3 * z0
+        t31 += x3 * z1
+        t32 += x3 * z2
+        t33 += x3 * z3
+    tile[0, 0], tile[0, 1], tile[0, 2], tile[0, 3] = t00, t01, t02, t03
+    tile[1, 0], tile[1, 1], tile[1, 2], tile[1, 3] = t10, t11, t12, t13
+    tile[2, 0], tile[2, 1], tile[2, 2], tile[2, 3] = t20, t21, t22, t23
+    tile[3, 0], tile[3, 1], tile[3, 2], tile[3, 3] = t30, t31, t32, t33
+
+
+@numba.njit(inline="always")
+def subtract_products(R, rows, columns, s):
+    # Unpack R, with the products of the rows subtracted; the rest of each block is zero.
+    for a in range(0, rows.shape[0], 4):
+        for b in range(a, rows.shape[0], 4):
+            _multiply(rows, a, b, columns[a : a + 4, b : b + 4])
+    pair = 0
+    for a in range(s):
+        for b in range(a - a % _LANES, a):
+            columns[a, b] = 0
+        for b in range(a, s):
+            columns[a, b] = R[pair + b - a] - columns[a, b]
+        pair += s - a
+
+
+@numba.njit(inline="always")
+def factorize(columns, s):
+    # Replace the upper half by Lᵀ; four rows at a time are made of those before. Whole blocks of
+    # columns fill wide registers; what is before the diagonal there is not used.
+    one = columns.dtype.type(1)
+    for a in range(s, columns.shape[0]):
+        columns[a, a] = one
+    for a in range(0, s, 4):
+        low, k = a - a % _LANES, a % _LANES
+        y0, y1 = columns[a, low:], columns[a + 1, low:]
+        y2, y3 = columns[a + 2, low:], columns[a + 3, low:]
+        for c in range(0, a, 4):
+            c0, c1 = columns[c, low:], columns[c + 1, low:]
+            c2, c3 = columns[c + 2, low:], columns[c + 3, low:]
+            f00, f01, f02, f03 = c0[k], c1[k], c2[k], c3[k]
+            f10, f11, f12, f13 = c0[k + 1], c1[k + 1], c2[k + 1], c3[k + 1]
+            f20, f21, f22, f23 = c0[k + 2], c1[k + 2], c2[k + 2], c3[k + 2]
+            f30, f31, f32, f33 = c0[k + 3], c1[k + 3], c2[k + 3], c3[k + 3]
+            for b in range(y0.size):
+                x0, x1, x2, x3 = c0[b], c1[b], c2[b], c3[b]
+                y0[b] -= f00 * x0 + f01 * x1 + f02 * x2 + f03 * x3
+                y1[b] -= f10 * x0 + f11 * x1 + f12 * x2 + f13 * x3
+                y2[b] -= f20 * x0 + f21 * x1 + f22 * x2 + f23 * x3
+                y3[b] -= f30 * x0 + f31 * x1 + f32 * x2 + f33 * x3
+        d0 = one / np.sqrt(y0[k])
+        l01, l02, l03 = y0[k + 1] * d0, y0[k + 2] * d0, y0[k + 3] * d0
+        d1 = one / np.sqrt(y1[k + 1] - l01 * l01)
+        l12, l13 = (y1[k + 2] - l01 * l02) * d1, (y1[k + 3] - l01 * l03) * d1
+        d2 = one / np.sqrt(y2[k + 2] - l02 * l02 - l12 * l12)
+        l23 = (y2[k + 3] - l02 * l03 - l12 * l13) * d2
+        d3 = one / np.sqrt(y3[k + 3] - l03 * l03 - l13 * l13 - l23 * l23)
+        if not (0 < d0 < np.inf and 0 < d1 < np.inf and 0 < d2 < np.inf and 0 < d3 < np.inf):
+            return False
+        for b in range(y0.size):
+            x0 = y0[b] * d0
+            x1 = (y1[b] - l01 * x0) * d1
+            x2 = (y2[b] - l02 * x0 - l12 * x1) * d2
+            y3[b] = (y3[b] - l03 * x0 - l13 * x1 - l23 * x2) * d3
+            y0[b], y1[b], y2[b] = x0, x1, x2
+    return True
+
+
+@numba.njit(inline="always")
+def pack(columns, R, s):
+    # Whole blocks first: the compiler would copy short rows number by number.
+    pair = 0
+    for a in range(s):
+        own, row, whole = columns[a, a:], R[pair : pair + s - a], (s - a) // _LANES * _LANES
+        for start in range(0, whole, _LANES):
+            for b in range(start, start + _LANES):
+                row[b] = own[b]
+        for b in range(whole, s - a):
+            row[b] = own[b]
+        pair += s - a
+
+
+@numba.njit(inline="always")
+def combine(weights, rows, out):
+    s, convert = weights.size, rows.dtype.type
+    whole = s - s % 4
+    for m in range(out.size):
+        out[m] = convert(0)
+    for j in range(0, whole, 4):
+        k0, k1, k2, k3 = rows[j], rows[j + 1], rows[j + 2], rows[j + 3]
+        w0, w1 = convert(weights[j]), convert(weights[j + 1])
+        w2, w3 = convert(weights[j + 2]), convert(weights[j + 3])
+        for m in range(out.size):
+            out[m] += w0 * k0[m] + w1 * k1[m] + w2 * k2[m] + w3 * k3[m]
+    for j in range(whole, s):
+        k0, w0 = rows[j], convert(weights[j])
+        for m in range(out.size):
+            out[m] += w0 * k0[m]
 
 
 @intrinsic

@@ -22,8 +22,8 @@ the neighbours, and `ln d = −2 ln w_s`. There is no way back: kernels are lear
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass, field, fields
+from functools import cached_property, reduce
 from operator import iadd
 from typing import Any
 
@@ -33,14 +33,14 @@ from scipy import sparse
 
 from eigengp._typing import Array
 from eigengp.backend.loops import find_loops
-from eigengp.backend.namespace import AnyArray, dtype_name
+from eigengp.backend.namespace import AnyArray, cast, dtype_name, is_numpy, namespace
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, cholesky, solve_lower
 from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 from eigengp.kernels import Kernel, KernelColumns
-from eigengp.kernels.composite import stack
+from eigengp.kernels.composite import LoopColumns
 
 _CHUNK, _CHUNK_PAIRS = 256, 1_000_000
 """The number of neighbourhoods at once, and the largest number of their pairs."""
@@ -124,6 +124,27 @@ class VecchiaPass:
         gram.flat[:: gram.shape[0] + 1] += jitter * features.prior_scale
         return cls(features, noise_variance, CholeskyFactor.of(gram, whitens=True), jitter)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep the fields alone: the rest can be made again."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @cached_property
+    def _compiled(self) -> LoopColumns | None:
+        return LoopColumns.of(self.features)
+
+    def evaluate_features(self, X: AnyArray) -> AnyArray:
+        """Return `k(x, B)`, shape (n, M), by compiled loops if they know the kernel."""
+        if is_numpy(X) and self._compiled is not None:
+            return self._compiled.matrix(X)
+        return self.features.matrix(X)
+
+    def _stack(self, X: AnyArray, at: AnyArray, own: AnyArray | None, dtype: str) -> AnyArray:
+        """Return what `LoopColumns.stack` returns, also where compiled loops do not know."""
+        if is_numpy(X) and self._compiled is not None:
+            return self._compiled.stack(X, at, own, dtype)
+        sets = X[at] if own is None else namespace(X).concat([X[at], own[:, None]], axis=1)
+        return cast(self.features.kernel.stack(sets), dtype)
+
     @property
     def prior_factor(self) -> Array:
         """See `Pass.prior_factor`."""
@@ -165,7 +186,7 @@ class VecchiaPass:
         G: AnyArray,
         w: AnyArray,
         kappa: AnyArray,
-        own: AnyArray | None = None,
+        own: tuple[AnyArray, AnyArray] | None = None,
     ) -> AnyArray:
         """Set `w` and `κ` of sets of rows: neighbours, then the row itself.
 
@@ -174,10 +195,10 @@ class VecchiaPass:
 
         Parameters
         ----------
-        X : array of shape (n, s, D)
-            The inputs of all members.
+        X : array of shape (N, D)
+            The table of inputs.
         at : array of shape (n, s)
-            The numbers in the table of all members, or of the neighbours alone; −1 means none.
+            The numbers in the tables of all members, or of the neighbours alone; −1 means none.
         noise : array of shape (n, s)
             The noise variance of each.
         G : array of shape (N, M)
@@ -185,11 +206,12 @@ class VecchiaPass:
             type.
         w, kappa : arrays of shapes (n, s) and (n, M)
             Where the results are written.
-        own : array of shape (n, M) or None
-            `g` of the last members, where the table holds their neighbours alone.
+        own : pair of arrays of shapes (n, D) and (n, M), or None
+            Inputs and `g` of the last members, where the tables hold their neighbours alone.
         """
-        R, own = stack(self.features.kernel, X, dtype_name(G)), G[:0] if own is None else own
-        if find_loops(X).whiten(R, G, at, own, noise, self.jitter, w, kappa) >= 0:
+        x, g = (None, G[:0]) if own is None else own
+        R = self._stack(X, at, x, dtype_name(G))
+        if find_loops(X).whiten(R, G, at, g, noise, self.jitter, w, kappa) >= 0:
             raise FactorizationError(
                 "The covariance of a row and its neighbours is not positive definite. Likely "
                 "causes: duplicated rows with different targets at a tiny noise, or inputs of a "
@@ -204,7 +226,7 @@ class VecchiaPass:
 
         def whiten(part: slice) -> None:
             at, w = whitened.index[part], whitened.w[part]
-            recycle(self.whiten(rows.X[at], at, noise[at], G, w, whitened.kappa[part]))
+            recycle(self.whiten(rows.X, at, noise[at], G, w, whitened.kappa[part]))
             np.einsum("ns,ns->n", w, rows.y[at], out=whitened.eta[part])
 
         def add(part: slice) -> Sums:

@@ -35,7 +35,7 @@ Search = Callable[[AnyArray], AnyArray]
 
 _CHUNK = 128
 """For so many inputs at a time gradients are made."""
-_AT_ONCE, _COLUMNS = 64, 1_024
+_AT_ONCE, _COLUMNS = 96, 1_024
 """The number of inputs that are treated at once, and of training rows whose covariance with them
 is made at once: what belongs to them then stays in the cache of the processor."""
 _BLOCK = 512
@@ -70,6 +70,8 @@ class Near(NamedTuple):
 class Members(NamedTuple):
     """Training rows that may be neighbours."""
 
+    X: Array
+    """The inputs of each, shape (N, D)."""
     G: Array
     """`Fᵀk` of each, shape (N, M)."""
     fitted: Array
@@ -212,18 +214,17 @@ class VecchiaPosterior:
         return Near(mean, found.own, latent, explained, linear, surprise)
 
     def _factorize(self, X: AnyArray, index: AnyArray, dtype: str = "float64") -> Factorized:
-        m, placed, xp = index.shape[1], self._placed, namespace(X)
+        placed, xp = self._placed, namespace(X)
         members, at = self._find_members(X, index, dtype)
-        K = self.features.matrix(X)
+        K = self.flow.evaluate_features(X)
         K = np.ascontiguousarray(K) if is_numpy(K) else K
         g = K @ placed["factor"].beside(K)
-        together = xp.concat([placed["X"].beside(K)[index], X[:, None]], axis=1)
-        noise, w = (xp.empty_like(together[:, :, 0]) for _ in range(2))
-        noise[:, m:] = self.flow.noise_variance
-        noise[:, :m] = placed["noise"].beside(K)[index]
-        own = cast(g, dtype)
-        t = xp.empty_like(own)
-        L = self.flow.whiten(together, at, noise, members.G, w, t, own)
+        own = xp.full_like(K[:, :1], self.flow.noise_variance)
+        noise = xp.concat([placed["noise"].beside(K)[index], own], axis=1)
+        w = xp.empty_like(noise)
+        g_own = cast(g, dtype)
+        t = xp.empty_like(g_own)
+        L = self.flow.whiten(members.X, at, noise, members.G, w, t, (X, g_own))
         last = w[:, -1:]
         t /= cast(last, dtype)
         missed = placed["y"].beside(K)[index] - members.fitted[at]
@@ -274,7 +275,7 @@ class VecchiaPosterior:
             fitted[rows] = K @ self._placed["mean"].beside(K)
 
         map_in_threads(fill, [slice(i, i + step) for i in range(0, n, step)], n_threads)
-        return Members(G, fitted)
+        return Members(np.ascontiguousarray(X) if is_numpy(X) else X, G, fitted)
 
     @cached_property
     def _placed(self) -> dict[str, Placed]:
@@ -327,8 +328,9 @@ class VecchiaPosterior:
 
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""
+        of_all = None if self.coefficients is None else self.mean(X)
         mean, variance = _in_blocks(self._moments, X, self.search(X))
-        return mean if self.coefficients is None else self.mean(X), variance
+        return mean if of_all is None else of_all, variance
 
     def _moments(self, X: AnyArray, index: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return the mean from the neighbours, and the variance of noisy observations."""

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.loops import find_loops
-from eigengp.backend.namespace import AnyArray, cast, namespace
+from eigengp.backend.loops import find_loops, load_loops
+from eigengp.backend.namespace import AnyArray, namespace
 from eigengp.backend.threads import make_buffer, recycle
 from eigengp.kernels.base import Kernel, KernelAdjoint, KernelColumns, Parameter, WithPullBack
 from eigengp.kernels.stationary import Stationary
@@ -201,21 +201,6 @@ def describe_terms(terms: Sequence[Stationary], n_features: int) -> tuple[Array,
     return per_length, np.array([(*(each.decay or ()), each.variance) for each in terms])
 
 
-def stack(kernel: Kernel, X: AnyArray, dtype: str) -> AnyArray:
-    """Return `kernel.stack(X)` in this type of NumPy; compiled loops add the terms they know.
-
-    Rounding in float32 is relative to the variance of the kernel.
-    """
-    loops, terms = find_loops(X), list_terms(kernel)
-    if not terms or not hasattr(loops, "fill_stack"):
-        return cast(kernel.stack(X), dtype)
-    s = X.shape[1]
-    R = make_buffer((X.shape[0], s * (s + 1) // 2), dtype)
-    per_length, known = describe_terms(terms, X.shape[2])
-    loops.fill_stack(np.ascontiguousarray(X), per_length, known.astype(dtype), R)
-    return R
-
-
 def pull_back_term(term: Stationary, sums: Array) -> Array:
     """Return the derivatives by `term.theta` from the sums of `loops_numba.evaluate_gram`."""
     lengths = -2.0 * sums[:-2]
@@ -229,16 +214,67 @@ def pull_back_term(term: Stationary, sums: Array) -> Array:
     return term.variance * np.concatenate([lengths, sums[-2:][:n_others]])
 
 
-class KernelProduct:
-    """The function `x ↦ k(x, Z) v` by compiled loops, of a kernel whose terms they know.
+class LoopColumns:
+    """The functions `x ↦ k(x, z_m)` by compiled loops, of a kernel whose terms they know.
 
     Parameters
     ----------
     terms : sequence of Stationary
         The kernels whose sum is `k`.
-    Z : array of shape (N, D)
+    Z : array of shape (m, D)
         The points.
-    v : array of shape (N,)
+    """
+
+    def __init__(self, terms: Sequence[Stationary], Z: Array) -> None:
+        self._per_length, self._known = describe_terms(terms, Z.shape[1])
+        self._centre = Z.mean(axis=0)
+        self._points = np.ascontiguousarray(self._scale(Z).swapaxes(1, 2))
+
+    @classmethod
+    def of(cls, columns: KernelColumns) -> LoopColumns | None:
+        """Return the functions, or None where compiled loops are missing or do not know them."""
+        terms = list_terms(columns.kernel) if hasattr(load_loops(), "fill_matrix") else []
+        return cls(terms, columns.points) if terms else None
+
+    def matrix(self, X: Array) -> Array:
+        """Return `k(X, Z)`, shape (n, m)."""
+        K, scaled = np.empty((X.shape[0], self._points.shape[2])), self._scale(X)
+        find_loops(X).fill_matrix(np.ascontiguousarray(scaled), self._points, self._known, K)
+        return K
+
+    def stack(self, X: Array, at: Array, own: Array | None, dtype: str) -> Array:
+        """Return `Kernel.stack` of rows of X, and of one more in each set if `own` is given.
+
+        Parameters
+        ----------
+        X : array of shape (N, D)
+            The rows.
+        at : array of shape (n, m)
+            The numbers of the rows in each set.
+        own : array of shape (n, D) or None
+            The last members.
+        dtype : {"float64", "float32"}
+            The type of the result. Rounding is relative to the variance of the kernel.
+        """
+        s, known = at.shape[1] + (own is not None), self._known.astype(dtype)
+        R = make_buffer((at.shape[0], s * (s + 1) // 2), dtype)
+        X, own = (np.ascontiguousarray(each) for each in (X, X[:0] if own is None else own))
+        find_loops(X).fill_stack(X, at, own, self._per_length, known, R)
+        return R
+
+    def _scale(self, X: Array) -> Array:
+        """Return inputs in units of the lengthscales of each term, shape (k, n, D)."""
+        return (X - self._centre) * self._per_length[:, None]
+
+
+class KernelProduct(LoopColumns):
+    """The function `x ↦ k(x, Z) v` by compiled loops.
+
+    Parameters
+    ----------
+    terms, Z
+        See `LoopColumns`.
+    v : array of shape (m,)
         The coefficients.
     noise : float
         The standard deviation of the noise. If rounding in float32 changes the values at some of
@@ -246,9 +282,8 @@ class KernelProduct:
     """
 
     def __init__(self, terms: Sequence[Stationary], Z: Array, v: Array, noise: float) -> None:
-        self._per_length, self._known = describe_terms(terms, Z.shape[1])
-        self._centre, self._v = Z.mean(axis=0), np.ascontiguousarray(v)
-        self._points = np.ascontiguousarray(self._scale(Z).swapaxes(1, 2))
+        super().__init__(terms, Z)
+        self._v = np.ascontiguousarray(v)
         self._dtype: Any = np.float64
         if v.size >= _MANY_POINTS:
             some = Z[:: v.size // _TRIED_POINTS]
@@ -266,7 +301,3 @@ class KernelProduct:
         given = (np.ascontiguousarray(each, dtype=dtype) for each in arrays)
         find_loops(X).multiply(*given, self._v, out)
         return out
-
-    def _scale(self, X: Array) -> Array:
-        """Return inputs in units of the lengthscales of each term, shape (k, n, D)."""
-        return (X - self._centre) * self._per_length[:, None]
