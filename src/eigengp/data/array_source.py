@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigengp.backend.namespace import AnyArray, namespace, on_host
+from eigengp.backend.namespace import AnyArray, is_numpy, namespace, on_host
 from eigengp.backend.threads import (
     map_in_threads,
     reuse_buffers,
     sum_in_threads,
     use_one_blas_thread,
 )
-from eigengp.gp.blocks import RowBlock, SumT, in_memory
+from eigengp.gp.blocks import RowBlock, RowSource, SumT, in_memory
 
 BLOCK_ROWS = 1024
 """The default number of rows in a block."""
@@ -204,6 +204,13 @@ def pick_rows(blocks: Iterable[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
         if high == rows.size:
             break
     return in_memory(parts, n_features)
+
+
+def get_rows(source: RowSource) -> RowBlock:
+    """Return all rows in memory, without a copy if they are NumPy's arrays in float64."""
+    if isinstance(source, ArraySource) and is_numpy(source.X) and source.X.dtype == np.float64:
+        return RowBlock(source.X, source.y, source.sample_weight, scatter=source.scatter)
+    return source.take(np.arange(source.n_rows))
 
 
 def _cut_blocks(

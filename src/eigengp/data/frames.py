@@ -9,6 +9,7 @@ from datetime import date
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.utils.validation import _check_feature_names, _check_n_features, _get_feature_names
 
@@ -82,7 +83,7 @@ def open_frame(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
         return Frame(X, y, sample_weight, encoder, encoder.feature_names_in_)
     if type(X).__name__ == "LazyFrame":
         raise TypeError("X is a lazy frame without rows; pass X.collect().")
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) and not issparse(X):
         raise TypeError("X is a mapping; pass a frame, such as pandas.DataFrame(X).")
     named = categorical is not None and not isinstance(categorical, str | TableEncoder)
     if is_dask(X) and hasattr(X, "columns"):

@@ -31,12 +31,10 @@ from eigengp.data.frames import Frame, check_frame, encode_inputs, is_frame, lea
 from eigengp.data.mean import cross_fit, fit_mean
 from eigengp.data.standardize import Extent, Scaling, Summary, standardize_rows
 from eigengp.data.stream_source import StreamSource, Table
-from eigengp.data.unlabelled import split_labelled
+from eigengp.data.unlabelled import has_two_values, split_labelled
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS
 
-_FEWEST_OF_CLASSES = 100
-"""Fewer targets of two distinct values may have them by chance."""
 _TIED = 9
 """Decimals to which distances are compared."""
 MERGE_UP_TO = 5_000
@@ -168,13 +166,6 @@ class Dataset:
     has_two_values: bool = False
     """Whether targets have two distinct values, in too many rows for chance."""
 
-    @property
-    def has_gaps(self) -> bool:
-        """Whether rows in memory were made from a table with missing numbers, flags or dates."""
-        own = self.encoder
-        known = own is not None and any(each.draws for each in own.columns_)
-        return known and isinstance(self.rows, ArraySource)
-
 
 class _Opened(NamedTuple):
     rows: RowSource
@@ -194,7 +185,7 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
     if options.takes_unlabelled and not _is_labelled(frame.X, frame.y):
         X, y, weight, others = split_labelled(frame.X, frame.y, frame.sample_weight)
         frame = frame._replace(X=X, y=y, sample_weight=weight)
-    two = _has_two_values(frame.y)
+    two = has_two_values(frame.y)
     with ExitStack() as stack:
         opened = _open_rows(frame, options, stack)
         rows, mean = opened.rows, None
@@ -217,11 +208,7 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
             varying = opened.order[scaling.input_spread[opened.order] > 0.0].tolist()
             if varying and varying != list(range(opened.order.size)):
                 scaling = replace(scaling, columns=tuple(varying))
-        learned = _reweight(rows, options.weight)
-        if learned is not rows:
-            summary = replace(
-                summary, weight=float(learned.total(lambda block: block.weight.sum()))
-            )
+        learned, summary = _reweight(rows, summary, options.weight)
         source = standardize_rows(learned, scaling, options.memory)
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         inputs = np.arange(box.low.size) if groups is None else np.array(groups)
@@ -233,25 +220,15 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
         yield Dataset(*own, began, opened.device, encoder, groups, more, two)
 
 
-def _reweight(rows: RowSource, weight: Array | None) -> RowSource:
-    """Return rows of arrays that count less by these factors; None is one for each."""
+def _reweight(rows: RowSource, summary: Summary, weight: Array | None) -> tuple[RowSource, Summary]:
+    """Return rows that count less by these factors, and their weight; None is one for each."""
     if weight is None:
-        return rows
+        return rows, summary
     assert isinstance(rows, ArraySource)
-    own = beside(weight, rows.y)
-    return replace(
-        rows, sample_weight=own if rows.sample_weight is None else own * rows.sample_weight
-    )
-
-
-def _has_two_values(y: Any) -> bool:
-    """Return whether targets in memory have two distinct values, in too many rows for chance."""
-    if isinstance(y, list) or (hasattr(y, "to_numpy") and not is_dask(y)):
-        y = np.asarray(y)
-    if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
-        return False
-    others = y[y != y[0]]
-    return bool(others.size and np.all(others == others[0]))
+    own, given = beside(weight, rows.y), rows.sample_weight
+    own = own if given is None else own * given
+    total = float(namespace(own).sum(own))
+    return replace(rows, sample_weight=own), replace(summary, weight=total)
 
 
 def _is_labelled(X: Any, y: Any) -> bool:

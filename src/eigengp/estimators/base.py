@@ -5,15 +5,14 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -23,7 +22,7 @@ from eigengp._typing import Array, Standardize
 from eigengp.backend.namespace import AnyArray, beside, cast, namespace, on_host
 from eigengp.backend.threads import use_one_blas_thread
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
-from eigengp.data.array_source import ArraySource, map_blocks
+from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
 from eigengp.data.encode import TableEncoder
 from eigengp.data.frames import ENCODED_BY, Frame, open_frame, read_targets
@@ -39,9 +38,10 @@ from eigengp.data.open import (
 )
 from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
 from eigengp.data.standardize import Scaling
+from eigengp.data.unlabelled import count_outputs
 from eigengp.estimators._docs import inherit_parameters
 from eigengp.estimators.effects import correlate, measure_effects
-from eigengp.estimators.gaps import MOST_REFITS, is_changed, measure_gaps, weigh_gaps
+from eigengp.estimators.gaps import add_gaps, has_gaps, learn_with_gaps
 from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.gp.likelihoods import Gaussian
@@ -56,25 +56,6 @@ from eigengp.kernels import KERNELS, Kernel
 KERNEL_NAMES = StrOptions(set(KERNELS))
 POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 _ONE_VARIANCE = ("auto", "gaussian")
-
-
-def _share_time(settings: Settings) -> Settings:
-    """Return settings with the time limit of one fit of several."""
-    most = settings.max_time
-    return settings if most is None else replace(settings, max_time=most / (1 + MOST_REFITS))
-
-
-def _without_checkpoint(settings: Settings) -> Settings:
-    """Return settings without a checkpoint, which is that of a later fit."""
-    if not isinstance(settings.optimizer, LBFGS):
-        return settings
-    return replace(settings, optimizer=clone(settings.optimizer).set_params(checkpoint=None))
-
-
-def count_outputs(y: Any) -> int:
-    """Return the number of columns of targets with two dimensions, and 0 for other targets."""
-    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
-    return int(shape[1]) if len(shape) == 2 else 0
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
@@ -248,26 +229,12 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _find_fit(
         self, frame: Frame, adapt: Callable[[Settings], Settings] = lambda settings: settings
     ) -> FitResult:
-        """Read the parameters, which `adapt` may change, open the rows, and learn from them.
-
-        Where rows with missing values are to count less, further fits learn from them.
-        """
+        """Read the parameters, which `adapt` may change, open the rows, and learn from them."""
         settings = adapt(Settings.from_estimator(self))
         with open_dataset(frame, settings.reading) as dataset:
-            if settings.likelihood is not None or not dataset.has_gaps:
+            if settings.likelihood is not None or not has_gaps(dataset):
                 return self._learn_opened(dataset, settings)
-            settings = _share_time(settings)
-            result = self._learn_opened(dataset, _without_checkpoint(settings))
-            weight = self._weigh_gaps(result, dataset)
-        for _ in range(MOST_REFITS):
-            before = settings.reading.weight
-            if weight is None or not is_changed(weight, before):
-                break
-            settings = replace(settings, reading=settings.reading._replace(weight=weight))
-            with open_dataset(frame, settings.reading) as dataset:
-                result = self._learn_opened(dataset, settings)
-                weight = self._weigh_gaps(result, dataset)
-        return result
+        return learn_with_gaps(self, frame, settings)
 
     def _learn_opened(self, dataset: Dataset, settings: Settings) -> FitResult:
         """Learn from rows that are open."""
@@ -278,13 +245,6 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
                     "predicts their probabilities."
                 )
             return self._learn(run)
-
-    def _weigh_gaps(self, result: FitResult, dataset: Dataset) -> Array | None:
-        """Return by which factors rows are to count less than in this fit, if any is."""
-        model = copy(self)
-        model.__dict__.update(result.attributes)
-        assert isinstance(dataset.rows, ArraySource)
-        return weigh_gaps(model, on_host(dataset.rows.X))
 
     def _fit_outputs(self, frame: Frame) -> FitResult:
         """Fit a matrix of targets, which most estimators refuse."""
@@ -493,10 +453,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             return self._mean_and_std(X)
         mean = self._mean_alone(X)
         if return_cov:
-            covariance = self._whole(self._joint_covariance, X)
-            if self._has_gaps:
-                covariance = covariance + np.diag(measure_gaps(self, on_host(X)))
-            return mean, self._scaling.target_scale**2 * covariance
+            joint = add_gaps(self, X, self._whole(self._joint_covariance, X))
+            return mean, self._scaling.target_scale**2 * joint
         return mean
 
     def _mean_alone(self, X: AnyArray) -> AnyArray:
@@ -504,8 +462,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         standardised, variance = self._mean_and_variance(X)
-        if self._has_gaps:
-            variance = variance + measure_gaps(self, X)
+        variance = add_gaps(self, X, variance)
         std = self._scaling.target_scale * namespace(variance).sqrt(variance)
         return self._scaling.restore_targets(X, standardised), std
 
@@ -514,14 +471,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     def _mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance in standardised units, each of shape (n,)."""
-        mean, variance = self._by_blocks(self._posterior.mean_and_variance, X, True)
-        return mean, variance
-
-    @property
-    def _has_gaps(self) -> bool:
-        """Whether inputs may have gaps that are noise; other likelihoods have no such noise."""
-        several = np.ndim(self._scaling.target_scale) > 0
-        return hasattr(self, "encoder_") and not (several or hasattr(self, "likelihood_"))
+        return self._by_blocks(self._posterior.mean_and_variance, X, True)
 
     def predict_to_file(self, X: Any, path: str | Path, coverage: float | None = None) -> int:
         """Predict the rows of files, and write mean and standard deviation to another.

@@ -9,16 +9,25 @@ accordingly in a second fit, and its predictive variances include it.
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from eigengp._typing import Array
+from eigengp.backend.namespace import AnyArray, on_host
+from eigengp.data.array_source import ArraySource
 from eigengp.data.encode import TableEncoder
+from eigengp.data.frames import Frame
+from eigengp.data.open import Dataset, open_dataset
+from eigengp.fitting.run import FitResult
+from eigengp.fitting.settings import LBFGS, Settings
 
 _ROWS_AT_ONCE = 1_000
-MOST_REFITS = 2
+_MOST_FITS = 3
 _CHANGE = 2.0
 """Another fit follows if weights of rows with gaps change by more than this factor."""
 
@@ -46,15 +55,34 @@ def draw_gaps(encoder: TableEncoder, X: Array) -> Array:
     return found
 
 
-def measure_gaps(model: Any, X: Array) -> Array:
+def has_gaps(dataset: Dataset) -> bool:
+    """Return whether rows in memory were made from a table with missing numbers, flags or dates."""
+    encoder = dataset.encoder
+    known = encoder is not None and any(each.draws for each in encoder.columns_)
+    return known and isinstance(dataset.rows, ArraySource)
+
+
+def add_gaps(model: Any, X: Any, variance: AnyArray) -> AnyArray:
+    """Return variances, (n,), or covariances, (n, n), with the variance of what is missing."""
+    missing = measure_gaps(model, X)
+    if missing is None:
+        return variance
+    return variance + (missing if variance.ndim == 1 else np.diag(missing))
+
+
+def measure_gaps(model: Any, X: Any) -> Array | None:
     """Return the variance of the mean over what is missing, in standardised units, (n,).
 
-    It is at most that of the targets, whatever the mean is far from the data.
+    It is at most that of the targets, whatever the mean is far from the data. None is zero: no
+    column of the training rows has gaps, or a likelihood or several outputs have no such noise.
     """
-    variance = np.zeros(X.shape[0])
     encoder = getattr(model, "encoder_", None)
-    if encoder is None or not any(each.draws for each in encoder.columns_):
-        return variance
+    several = np.ndim(model._scaling.target_scale) > 0
+    if encoder is None or several or hasattr(model, "likelihood_"):
+        return None
+    if not any(each.draws for each in encoder.columns_):
+        return None
+    variance = np.zeros(X.shape[0])
     rows = np.flatnonzero(find_gaps(encoder, X))
     for start in range(0, rows.size, _ROWS_AT_ONCE):
         some = rows[start : start + _ROWS_AT_ONCE]
@@ -64,6 +92,30 @@ def measure_gaps(model: Any, X: Array) -> Array:
     return variance
 
 
+def learn_with_gaps(model: Any, frame: Frame, settings: Settings) -> FitResult:
+    """Fit until the rows with gaps count as much as the fit says that they should.
+
+    Each fit has its share of `max_time`; the checkpoint is that of the later ones.
+    """
+    if settings.max_time is not None:
+        settings = replace(settings, max_time=settings.max_time / _MOST_FITS)
+    own, weight = settings, None
+    if isinstance(settings.optimizer, LBFGS):
+        own = replace(settings, optimizer=clone(settings.optimizer).set_params(checkpoint=None))
+    for _ in range(_MOST_FITS):
+        with open_dataset(frame, own.reading) as dataset:
+            result: FitResult = model._learn_opened(dataset, own)
+            fitted = copy(model)
+            fitted.__dict__.update(result.attributes)
+            assert isinstance(dataset.rows, ArraySource)
+            found = weigh_gaps(fitted, on_host(dataset.rows.X))
+        if found is None or not is_changed(found, weight):
+            break
+        weight = found
+        own = replace(settings, reading=settings.reading._replace(weight=weight))
+    return result
+
+
 def weigh_gaps(model: Any, X: Array) -> Array | None:
     """Return by which factors rows with gaps count less, (n,); None if there are no such rows.
 
@@ -71,7 +123,7 @@ def weigh_gaps(model: Any, X: Array) -> Array | None:
     counts `v/(v + m)`.
     """
     missing = measure_gaps(model, X)
-    if not missing.any():
+    if missing is None or not missing.any():
         return None
     complete = X[~find_gaps(model.encoder_, X)]
     _, variance = model._mean_and_variance(complete if len(complete) else X)

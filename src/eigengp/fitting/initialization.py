@@ -310,3 +310,11 @@ class SpectralFamily(Family):
         points = np.zeros((drawn.shape[0], along.size))
         points[:, order] = np.where(along[order] < 0.0, -drawn, drawn)
         return replace(model, spectral_points=points)
+
+
+def share_lengthscale(kernel: Kernel) -> Kernel | None:
+    """Return a kernel with one lengthscale for all inputs; None if it has no other form."""
+    if not isinstance(kernel, Stationary) or np.size(kernel.lengthscale) == 1 or kernel.groups:
+        return None
+    length = float(np.mean(kernel.lengthscale))
+    return type(kernel)(length, kernel.variance, active_dims=kernel.active_dims)

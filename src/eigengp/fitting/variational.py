@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import is_numpy
 from eigengp.backend.threads import speed_up_passes
-from eigengp.data.array_source import ArraySource
+from eigengp.data.array_source import ArraySource, get_rows
 from eigengp.data.standardize import Extent
 from eigengp.fitting.bound import Approximation, BoundObjective, Groups, Rows, make_log_prior
 from eigengp.fitting.class_neighbors import BoundLearner, NeighborRounds
@@ -20,6 +19,7 @@ from eigengp.fitting.initialization import (
     make_warps,
     place_among_all,
     place_points,
+    share_lengthscale,
 )
 from eigengp.fitting.local_learner import name_kernel
 from eigengp.fitting.model_selection import Decision
@@ -27,7 +27,7 @@ from eigengp.fitting.objectives import Parameters, eigengp_parameters
 from eigengp.fitting.run import FitResult, Run
 from eigengp.fitting.settings import LBFGS, RELATIVE_JITTER, count_distinct
 from eigengp.fitting.vecchia import get_largest_size
-from eigengp.gp.blocks import RowBlock, RowSource
+from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.likelihoods import Bernoulli, Coregionalized, NonGaussian, Softmax
@@ -113,7 +113,7 @@ class VariationalFit:
             if clock.is_over():
                 break
         name = min(found, key=lambda name: found[name][0])
-        simple: Any = _share_lengthscale(found[name][2])
+        simple: Any = share_lengthscale(found[name][2])
         ranges: Any = self._find_ranges()
         for unit in () if simple is None else (1.0, ranges):
             if unit is not None and not clock.is_over():
@@ -152,11 +152,8 @@ class VariationalFit:
         points: Array | None = None
         before, clock = None, self.run.monitor.clock
         while count <= n // 3 and max_iter:
-            steps, stage, some = (
-                min(max_iter, _SUBSET_ITERATIONS),
-                f"{count} rows",
-                self._draw(count),
-            )
+            steps, stage = min(max_iter, _SUBSET_ITERATIONS), f"{count} rows"
+            some = self._draw(count)
             clock.allow(_UNTIL[1])
             model, found, _ = self._learn(some, kernel, size, stage, steps, points, before)
             before, count = (model, found), count * _GROWTH
@@ -278,7 +275,7 @@ def learn_variational(run: Run) -> FitResult:
     _refuse_settings(run)
     likelihood = settings.likelihood.rescaled(1.0 / scaling.target_scale)
     exposure = _find_exposure(run, likelihood)
-    block = _get_rows(run.source)
+    block = get_rows(run.source)
     likelihood.check_targets(block.y)
     log_exposure = None if exposure is None else compute_log_exposure(block.X, exposure)
     block = replace(block, X=np.asfortranarray(block.X))
@@ -306,13 +303,6 @@ def learn_variational(run: Run) -> FitResult:
     for name in ("noise_variance_", "target_mean_"):
         del result.attributes[name]
     return result
-
-
-def _get_rows(source: RowSource) -> RowBlock:
-    """Return all rows in memory, without a copy if they are NumPy's arrays in float64."""
-    if isinstance(source, ArraySource) and is_numpy(source.X) and source.X.dtype == np.float64:
-        return RowBlock(source.X, source.y, source.sample_weight, scatter=source.scatter)
-    return source.take(np.arange(source.n_rows))
 
 
 def _make_posterior(
@@ -413,14 +403,6 @@ def _make_kernels(run: Run, rows: RowBlock, variance: float, exposure: int | Non
     if len(made) > 1 and dims is None and D <= WARPED_INPUTS and run.dataset.groups is None:
         made += make_warps(made[0], rows)
     return made
-
-
-def _share_lengthscale(kernel: Kernel) -> Kernel | None:
-    """Return a kernel with one lengthscale for all inputs; None if it has no other form."""
-    if not isinstance(kernel, Stationary) or np.size(kernel.lengthscale) == 1 or kernel.groups:
-        return None
-    length = float(np.mean(kernel.lengthscale))
-    return type(kernel)(length, kernel.variance, active_dims=kernel.active_dims)
 
 
 def _choose_size(run: Run, default: int) -> int:
