@@ -246,7 +246,7 @@ def test_a_device_of_torch_computes_numpys_rows() -> None:
 def test_rows_on_a_device_have_the_same_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a device was chosen, or the rows were there."""
     pytest.importorskip("torch")
-    for module in ("fitting.settings", "data.open"):
+    for module in ("fitting.settings", "backend.namespace"):
         monkeypatch.setattr(f"eigengp.{module}.find_gpu", lambda: "cpu:0")
     # All predictions are in float64, as those on the device are.
     monkeypatch.setattr("eigengp.kernels.composite._MANY_POINTS", LARGE.shape[0] + 1)
@@ -302,7 +302,7 @@ def test_other_likelihoods_on_a_device_are_numpys(
     for name in ("_WORTH_MOVING", "_WORTH_EXPECTING"):
         monkeypatch.setattr(f"eigengp.fitting.bound.{name}", 1)
     monkeypatch.setattr("eigengp.fitting.settings.find_gpu", lambda: "cpu:0")
-    monkeypatch.setattr("eigengp.data.open.find_gpu", lambda: "cpu:0")
+    monkeypatch.setattr("eigengp.backend.namespace.find_gpu", lambda: "cpu:0")
     moved: list[str] = []
     whole = Rows.make_latent
 

@@ -95,9 +95,9 @@ def test_kernels_share_the_draws_by_their_evidence() -> None:
 
 
 def test_kernels_share_the_draws_where_rows_count_by_their_noise() -> None:
-    rng = np.random.default_rng(6)
+    rng = np.random.default_rng(5)
     X = rng.uniform(-2, 2, (300, 5))
-    y = np.sin(2 * X[:, 0]) + 0.7 * X[:, 1] + 0.3 * X[:, 2]
+    y = np.sin(2 * X[:, 0] + X[:, 1]) + 0.3 * X[:, 2]
     y += (0.1 + 0.8 * (X[:, 0] > 0)) * rng.normal(size=300)
     model = EigenGPRegressor(random_state=0).fit(X, y)
     assert model.selection_["weights"].chosen == "by noise"

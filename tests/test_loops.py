@@ -183,17 +183,20 @@ def test_compiled_profiles_are_those_of_the_kernels(
     assert_allclose(rounded[near], rho[:-2][near], rtol=1e-6)
 
 
-@pytest.mark.parametrize("is_apart", [False, True])
+@pytest.mark.parametrize("last", ["a row", "apart", "far"])
 def test_stacks_keep_the_digits_of_points_that_are_near_each_other(
-    compiled: ModuleType, is_apart: bool
+    compiled: ModuleType, last: str
 ) -> None:
     kernel = Matern32([0.5, 2.0], 1.3) + RationalQuadratic(alpha=9.0, active_dims=[1])
     rng = np.random.default_rng(0)
     X, at = 1e3 + rng.normal(size=(30, 2)), rng.integers(0, 30, (3, 20))
-    given = (at[:, :-1].copy(), X[at[:, -1]]) if is_apart else (at, None)
+    points = X[at]
+    if last == "far":
+        points[:, -1] = 1e9
+    given = (at, None) if last == "a row" else (at[:, :-1].copy(), points[:, -1].copy())
     columns = LoopColumns(list_terms(kernel), X)
     exact, rounded = (columns.stack(X, *given, dtype) for dtype in ("float64", "float32"))
-    assert_allclose(exact, kernel.stack(X[at]), rtol=1e-12)
+    assert_allclose(exact, kernel.stack(points), rtol=1e-12)
     assert rounded.dtype == np.float32
     assert_allclose(rounded, exact, rtol=0, atol=2e-6)
 

@@ -64,7 +64,7 @@ def measure_distances(X, per_length, t):
     for i in range(n):
         for d in range(D):
             for a in range(s):
-                points[d, a] = (X[i, a, d] - X[i, s - 1, d]) * per_length[d]
+                points[d, a] = (X[i, a, d] - X[i, 0, d]) * per_length[d]
         _measure_set(points, x, t[i])
 
 
@@ -78,11 +78,11 @@ def fill_stack(X, at, own, per_length, terms, R):
     for i in range(n):
         for j in range(size):
             R[i, j] = 0
-        last = own[i] if s > m else X[max(0, at[i, m - 1])]
-        for a in range(s):  # Differences from the last member keep their digits in float32.
-            given = last if a == m else X[max(0, at[i, a])]
+        first = X[max(0, at[i, 0])] if m > 0 else own[i]
+        for a in range(s):  # Differences from the nearest keep their digits in float32.
+            given = own[i] if a == m else X[max(0, at[i, a])]
             for d in range(D):
-                apart[d, a] = given[d] - last[d]
+                apart[d, a] = given[d] - first[d]
         for k in range(terms.shape[0]):
             for d in range(D):
                 for a in range(s):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import Field
+from importlib.util import find_spec
 from operator import add, sub
 from typing import Any, ClassVar, Self
 
@@ -183,3 +184,33 @@ def _added_in_place(x: Any, other: Any) -> Any:
         return x + other
     x += other
     return x
+
+
+def find_gpu() -> str | None:
+    """Return the device of PyTorch that is a GPU; None if there is none."""
+    if find_spec("torch") is None:
+        return None
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else None
+
+
+def move_to_device(X: AnyArray, device: str | None) -> AnyArray:
+    """Move a NumPy array to a device of PyTorch; None does not move it."""
+    device = find_gpu() if device == "auto" else device
+    if device is None or device == "cpu" or not isinstance(X, np.ndarray):
+        return X
+    try:
+        import torch
+    except ImportError:
+        raise ImportError(
+            f"device={device!r} needs PyTorch; install it with pip install "
+            '"eigengp[torch]", or leave device=None to compute on the CPU.'
+        ) from None
+    try:
+        return torch.as_tensor(np.require(X, requirements=["C", "W"]), device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ValueError(
+            f"device={device!r} is not available: {str(error).splitlines()[0]} Use device=None to "
+            "compute on the CPU."
+        ) from error

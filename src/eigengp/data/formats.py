@@ -74,8 +74,10 @@ def open_dataset(X: Any, encoding: str | None = None) -> Any:
         raise ValueError(f"{paths[0]} cannot be read: {OTHER_ENCODING}") from error
     style = dataset.CsvFileFormat(**sniff_csv(paths[0], encoding, types))
     found = dataset.dataset(files, format=style)
+    names = found.schema.names
     # A first column without a name is the index of a pandas frame.
-    return found.replace_schema(found.schema.remove(0)) if found.schema.names[0] == "" else found
+    no_index = names[0] != "" or len(names) == 1
+    return found if no_index else found.replace_schema(found.schema.remove(0))
 
 
 def check_column_names(y: Any, sample_weight: Any) -> None:

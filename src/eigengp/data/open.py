@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,20 +20,36 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import _check_sample_weight, _get_feature_names, validate_data
 
 from eigengp._typing import Array, Standardize
-from eigengp.backend.namespace import AnyArray, beside, dtype_name, namespace, on_host, place
+from eigengp.backend.namespace import (
+    AnyArray,
+    beside,
+    dtype_name,
+    move_to_device,
+    namespace,
+    on_host,
+    place,
+)
 from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.encode import TableEncoder
 from eigengp.data.file_source import FileTable
 from eigengp.data.formats import check_column_names, is_table
-from eigengp.data.frames import Frame, check_frame, encode_inputs, is_frame, learn_from_files
+from eigengp.data.frames import (
+    Frame,
+    check_frame,
+    encode_inputs,
+    is_frame,
+    learn_from_files,
+)
 from eigengp.data.mean import cross_fit, fit_mean
-from eigengp.data.standardize import Extent, Scaling, Summary, standardize_rows
+from eigengp.data.standardize import Extent, Scaling, Summary, reweight, standardize_rows
 from eigengp.data.stream_source import StreamSource, Table
-from eigengp.data.unlabelled import has_two_values, split_labelled
+from eigengp.data.unlabelled import split_labelled
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS
 
+_FEWEST_OF_CLASSES = 100
+"""Fewer targets of two distinct values may have them by chance."""
 _TIED = 9
 """Decimals to which distances are compared."""
 MERGE_UP_TO = 5_000
@@ -185,7 +200,7 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
     if options.takes_unlabelled and not _is_labelled(frame.X, frame.y):
         X, y, weight, others = split_labelled(frame.X, frame.y, frame.sample_weight)
         frame = frame._replace(X=X, y=y, sample_weight=weight)
-    two = has_two_values(frame.y)
+    two = _has_two_values(frame.y)
     with ExitStack() as stack:
         opened = _open_rows(frame, options, stack)
         rows, mean = opened.rows, None
@@ -208,7 +223,7 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
             varying = opened.order[scaling.input_spread[opened.order] > 0.0].tolist()
             if varying and varying != list(range(opened.order.size)):
                 scaling = replace(scaling, columns=tuple(varying))
-        learned, summary = _reweight(rows, summary, options.weight)
+        learned, summary = reweight(rows, summary, options.weight)
         source = standardize_rows(learned, scaling, options.memory)
         box = Extent(*scaling.transform_inputs(np.stack([summary.low, summary.high])[:, :-1]))
         inputs = np.arange(box.low.size) if groups is None else np.array(groups)
@@ -220,15 +235,14 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
         yield Dataset(*own, began, opened.device, encoder, groups, more, two)
 
 
-def _reweight(rows: RowSource, summary: Summary, weight: Array | None) -> tuple[RowSource, Summary]:
-    """Return rows that count less by these factors, and their weight; None is one for each."""
-    if weight is None:
-        return rows, summary
-    assert isinstance(rows, ArraySource)
-    own, given = beside(weight, rows.y), rows.sample_weight
-    own = own if given is None else own * given
-    total = float(namespace(own).sum(own))
-    return replace(rows, sample_weight=own), replace(summary, weight=total)
+def _has_two_values(y: Any) -> bool:
+    """Return whether targets in memory have two distinct values, in too many rows for chance."""
+    if isinstance(y, list) or (hasattr(y, "to_numpy") and not is_dask(y)):
+        y = np.asarray(y)
+    if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
+        return False
+    others = y[y != y[0]]
+    return bool(others.size and np.all(others == others[0]))
 
 
 def _is_labelled(X: Any, y: Any) -> bool:
@@ -247,15 +261,6 @@ def _open_rows(frame: Frame, options: ReadOptions, stack: ExitStack) -> _Opened:
         if is_out_of_core(frame.X):
             return _open_table(*own, frame.encoder, options)
     return _open_arrays(*own, options)
-
-
-def find_gpu() -> str | None:
-    """Return the device of PyTorch that is a GPU; None if there is none."""
-    if find_spec("torch") is None:
-        return None
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else None
 
 
 def _open_dask(client: Any, X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _Opened:
@@ -298,7 +303,8 @@ def _open_arrays(X: Any, y: Any, sample_weight: Any, options: ReadOptions) -> _O
     given, targets, names = check_rows(options.name, X, y)
     weight = check_weight(sample_weight, given.shape[0])
     rows, device, order = given, options.device, None
-    move_to_device(np.zeros(1), device)  # Fail early if it is not available.
+    if device is not None:
+        move_to_device(np.zeros(1), device)  # Fail early if it is not available.
     if options.in_memory or given.shape[0] <= MERGE_UP_TO:
         device = None
         if not isinstance(rows, np.ndarray):
@@ -394,27 +400,6 @@ def check_further_rows(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Ro
     else:
         X, y = validate_data(estimator, X, y, reset=False, dtype=np.float64, y_numeric=True)
     return RowBlock(X, np.asarray(y, np.float64), check_weight(sample_weight, X.shape[0]))
-
-
-def move_to_device(X: AnyArray, device: str | None) -> AnyArray:
-    """Move a NumPy array to a device of PyTorch; None does not move it."""
-    device = find_gpu() if device == "auto" else device
-    if device is None or device == "cpu" or not isinstance(X, np.ndarray):
-        return X
-    try:
-        import torch
-    except ImportError:
-        raise ImportError(
-            f"device={device!r} needs PyTorch; install it with pip install "
-            '"eigengp[torch]", or leave device=None to compute on the CPU.'
-        ) from None
-    try:
-        return torch.as_tensor(np.require(X, requirements=["C", "W"]), device=device)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(
-            f"device={device!r} is not available: {str(error).splitlines()[0]} Use device=None to "
-            "compute on the CPU."
-        ) from error
 
 
 def check_same_place(estimator: Any, X: AnyArray, fitted: Any, method: str) -> None:

@@ -422,3 +422,14 @@ class StandardizedSource(View):
     def block_map(self) -> BlockMap:
         """See `View.block_map`."""
         return self.scaling.transform_block
+
+
+def reweight(rows: RowSource, summary: Summary, weight: Array | None) -> tuple[RowSource, Summary]:
+    """Return rows that count less by these factors, and their weight; None is one for each."""
+    if weight is None:
+        return rows, summary
+    assert isinstance(rows, ArraySource)
+    own, given = beside(weight, rows.y), rows.sample_weight
+    own = own if given is None else own * given
+    total = float(namespace(own).sum(own))
+    return replace(rows, sample_weight=own), replace(summary, weight=total)

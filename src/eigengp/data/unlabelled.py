@@ -1,4 +1,4 @@
-"""Targets: rows without one, targets of two distinct values, several outputs."""
+"""Rows without a target: their inputs take part in the scaling and in placing inducing points."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from sklearn.utils import _safe_indexing, check_array, check_consistent_length
 from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 
 from eigengp._typing import Array
-
-_FEWEST_OF_CLASSES = 100
-"""Fewer targets of two distinct values may have them by chance."""
 
 
 def find_unlabelled(y: Any) -> NDArray[np.bool_] | None:
@@ -47,19 +44,3 @@ def split_labelled(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, A
     weight = None if sample_weight is None else np.asarray(sample_weight)[known]
     labelled = _safe_indexing(X, known)
     return labelled, np.asarray(y)[known], weight, check_array(others, dtype=np.float64)
-
-
-def has_two_values(y: Any) -> bool:
-    """Return whether targets in memory have two distinct values, in too many rows for chance."""
-    if isinstance(y, list) or (hasattr(y, "to_numpy") and not hasattr(y, "dask")):
-        y = np.asarray(y)
-    if not isinstance(y, np.ndarray) or y.ndim != 1 or y.size < _FEWEST_OF_CLASSES:
-        return False
-    others = y[y != y[0]]
-    return bool(others.size and np.all(others == others[0]))
-
-
-def count_outputs(y: Any) -> int:
-    """Return the number of columns of targets with two dimensions, and 0 for other targets."""
-    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
-    return int(shape[1]) if len(shape) == 2 else 0

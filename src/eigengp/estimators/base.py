@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eigengp._html import with_summary
 from eigengp._typing import Array, Standardize
-from eigengp.backend.namespace import AnyArray, beside, cast, namespace, on_host
+from eigengp.backend.namespace import AnyArray, beside, cast, move_to_device, namespace, on_host
 from eigengp.backend.threads import use_one_blas_thread
 from eigengp.conformal import conformal_factor, conformity, known_factor, normal_half_width
 from eigengp.data.array_source import map_blocks
@@ -28,17 +28,14 @@ from eigengp.data.encode import TableEncoder
 from eigengp.data.frames import ENCODED_BY, Frame, open_frame, read_targets
 from eigengp.data.open import (
     MERGE_UP_TO,
-    Dataset,
     check_inputs,
     check_same_place,
     follows_dispatch,
     is_out_of_core,
-    move_to_device,
     open_dataset,
 )
 from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
 from eigengp.data.standardize import Scaling
-from eigengp.data.unlabelled import count_outputs
 from eigengp.estimators._docs import inherit_parameters
 from eigengp.estimators.effects import correlate, measure_effects
 from eigengp.estimators.gaps import add_gaps, has_gaps, learn_with_gaps
@@ -56,6 +53,12 @@ from eigengp.kernels import KERNELS, Kernel
 KERNEL_NAMES = StrOptions(set(KERNELS))
 POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 _ONE_VARIANCE = ("auto", "gaussian")
+
+
+def count_outputs(y: Any) -> int:
+    """Return the number of columns of targets with two dimensions, and 0 for other targets."""
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    return int(shape[1]) if len(shape) == 2 else 0
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
@@ -232,19 +235,10 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Read the parameters, which `adapt` may change, open the rows, and learn from them."""
         settings = adapt(Settings.from_estimator(self))
         with open_dataset(frame, settings.reading) as dataset:
-            if settings.likelihood is not None or not has_gaps(dataset):
-                return self._learn_opened(dataset, settings)
+            if settings.likelihood is not None or not (dataset.encoder and has_gaps(dataset)):
+                with begin_run(dataset, settings) as run:
+                    return self._learn(run)
         return learn_with_gaps(self, frame, settings)
-
-    def _learn_opened(self, dataset: Dataset, settings: Settings) -> FitResult:
-        """Learn from rows that are open."""
-        with begin_run(dataset, settings) as run:
-            if settings.likelihood is None and dataset.has_two_values:
-                run.notes.append(
-                    "y has only two distinct values. If they are classes, EigenGPClassifier "
-                    "predicts their probabilities."
-                )
-            return self._learn(run)
 
     def _fit_outputs(self, frame: Frame) -> FitResult:
         """Fit a matrix of targets, which most estimators refuse."""
@@ -462,7 +456,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         standardised, variance = self._mean_and_variance(X)
-        variance = add_gaps(self, X, variance)
+        if hasattr(self, "encoder_"):
+            variance = add_gaps(self, X, variance)
         std = self._scaling.target_scale * namespace(variance).sqrt(variance)
         return self._scaling.restore_targets(X, standardised), std
 

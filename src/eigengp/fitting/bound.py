@@ -17,10 +17,9 @@ import numpy as np
 from scipy import optimize
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import on_host
+from eigengp.backend.namespace import move_to_device, on_host
 from eigengp.backend.threads import map_in_threads
 from eigengp.data.array_source import ArraySource
-from eigengp.data.open import move_to_device
 from eigengp.fitting.initialization import count_varying
 from eigengp.fitting.objectives import Evaluation, OutOfTimeError, Parameters
 from eigengp.fitting.progress import Clock

@@ -72,6 +72,8 @@ _DRAW_WORK = 4_000_000
 """The largest number of draws times N²."""
 _LITTLE_NOISE = 1e-4
 """The noise variance of a further start: few rows of a function without noise have two optima."""
+_NEGLIGIBLE = 20.0
+"""Optima with less evidence than the best by so many nats get no draws."""
 _APART = 0.5
 """Optima at which no log parameter differs by more are one."""
 _ADDITIVE_WORK = 3_000_000
@@ -150,7 +152,11 @@ class ExactFit:
         reason += ", by which predictions average them" if averaged else ""
         self.run.decisions.append(Decision("kernel", chosen, reason, scores))
         best = found.pop(chosen)
-        return replace(best, rivals=(*found.values(), *others)) if averaged else best
+        if not averaged:
+            return best
+        least = best.log_evidence - _NEGLIGIBLE
+        rivals = (each for each in (*found.values(), *others) if each.log_evidence > least)
+        return replace(best, rivals=tuple(rivals))
 
     def choose_map(self, model: ExactGP) -> tuple[ExactFit, ExactGP]:
         """Map the inputs linearly if local GPs prefer that, and return the fit.

@@ -36,6 +36,10 @@ from eigengp.gp.vecchia import VecchiaPass
 
 EXACT_BLOCK_ROWS = 128
 """Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
+_TWO_VALUES = (
+    "y has only two distinct values. If they are classes, EigenGPClassifier predicts their "
+    "probabilities."
+)
 
 
 class FitWarning(UserWarning):
@@ -195,18 +199,21 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     try:
         points = _standardize_points(settings.inducing_points, dataset.scaling)
         size, n_threads = get_largest_size(dataset, settings), count_available_threads()
+        run = Run(
+            dataset,
+            settings,
+            dataset.source,
+            rng,
+            monitor,
+            checkpoint,
+            inducing_points=points,
+            n_threads=n_threads,
+            exact_device=str(own) if settings.device is None and own else settings.device,
+        )
+        if settings.likelihood is None and dataset.has_two_values:
+            run.notes.append(_TWO_VALUES)
         with speed_up_passes(size), use_one_openmp_thread():
-            yield Run(
-                dataset,
-                settings,
-                dataset.source,
-                rng,
-                monitor,
-                checkpoint,
-                inducing_points=points,
-                n_threads=n_threads,
-                exact_device=str(own) if settings.device is None and own else settings.device,
-            )
+            yield run
     except BaseException:
         if checkpoint is not None:
             checkpoint.close()

@@ -15,8 +15,8 @@ from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import on_host
-from eigengp.data.open import Dataset, ReadOptions, find_gpu
+from eigengp.backend.namespace import find_gpu, on_host
+from eigengp.data.open import Dataset, ReadOptions
 from eigengp.data.stream_source import StreamSource
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.likelihoods import LIKELIHOODS, Heteroscedastic, NonGaussian

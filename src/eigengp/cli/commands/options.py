@@ -80,6 +80,7 @@ KernelName = Annotated[
         "matern12",
         "rational_quadratic",
         "periodic",
+        "additive",
         "linear",
         "polynomial",
     ]
