@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 NOT_CORE = {
     "slow": "atomic campaign checkpoint classifier determinism exact_of_few imports input_map "
     "invariance memory methods noise_level plot power_ep io* regression_likelihoods stored_fits "
-    "threads vecchia_fit",
+    "threads variational vecchia_fit",
     "around the model": "bad_input conformal eigen_features extremes files inspection open "
     "transformed validation",
     "baselines": "nystrom relevance rvm",
