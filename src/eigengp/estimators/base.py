@@ -235,7 +235,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         """Read the parameters, which `adapt` may change, open the rows, and learn from them."""
         settings = adapt(Settings.from_estimator(self))
         with open_dataset(frame, settings.reading) as dataset:
-            if settings.likelihood is not None or not (dataset.encoder and has_gaps(dataset)):
+            if not (settings.has_weights and dataset.encoder and has_gaps(dataset, settings)):
                 with begin_run(dataset, settings) as run:
                     return self._learn(run)
         return learn_with_gaps(self, frame, settings)

@@ -55,11 +55,11 @@ def draw_gaps(encoder: TableEncoder, X: Array) -> Array:
     return found
 
 
-def has_gaps(dataset: Dataset) -> bool:
-    """Return whether rows in memory were made from a table with missing numbers, flags or dates."""
-    encoder = dataset.encoder
+def has_gaps(dataset: Dataset, settings: Settings) -> bool:
+    """Return whether missing numbers, flags or dates of rows in memory are noise."""
+    encoder, gaussian = dataset.encoder, settings.likelihood is None
     known = encoder is not None and any(each.draws for each in encoder.columns_)
-    return known and isinstance(dataset.rows, ArraySource)
+    return known and gaussian and isinstance(dataset.rows, ArraySource)
 
 
 def add_gaps(model: Any, X: Any, variance: AnyArray) -> AnyArray:
@@ -74,11 +74,17 @@ def measure_gaps(model: Any, X: Any) -> Array | None:
     """Return the variance of the mean over what is missing, in standardised units, (n,).
 
     It is at most that of the targets, whatever the mean is far from the data. None is zero: no
-    column of the training rows has gaps, or a likelihood or several outputs have no such noise.
+    column of the training rows has gaps, or the model has no such noise, which is one of
+    `EigenGPRegressor` with one output and Gaussian noise.
     """
     encoder = getattr(model, "encoder_", None)
     several = np.ndim(model._scaling.target_scale) > 0
-    if encoder is None or several or hasattr(model, "likelihood_"):
+    if (
+        encoder is None
+        or several
+        or hasattr(model, "likelihood_")
+        or not hasattr(model, "residual")
+    ):
         return None
     if not any(each.draws for each in encoder.columns_):
         return None
