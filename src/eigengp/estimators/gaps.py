@@ -78,15 +78,10 @@ def measure_gaps(model: Any, X: Any) -> Array | None:
     `EigenGPRegressor` with one output and Gaussian noise.
     """
     encoder = getattr(model, "encoder_", None)
-    several = np.ndim(model._scaling.target_scale) > 0
-    if (
-        encoder is None
-        or several
-        or hasattr(model, "likelihood_")
-        or not hasattr(model, "residual")
-    ):
+    if encoder is None or not any(each.draws for each in encoder.columns_):
         return None
-    if not any(each.draws for each in encoder.columns_):
+    several = np.ndim(model._scaling.target_scale) > 0
+    if several or hasattr(model, "likelihood_") or not model._has_weights:
         return None
     variance = np.zeros(X.shape[0])
     rows = np.flatnonzero(find_gaps(encoder, X))

@@ -142,9 +142,10 @@ class ExactFit:
                 break
             found[name] = self._learn_best(starts, few)
         top = max(found.values(), key=lambda each: each.log_evidence)
-        for name, starts in self._list_sums(top.model, few):
-            if not self.run.monitor.clock.is_over():
-                found[name] = self._learn_best(starts, few)
+        total = self._add_functions(top.model, few)
+        if total is not None and not self.run.monitor.clock.is_over():
+            name = f"Additive + {type(top.model.kernel).__name__}"
+            found[name] = self._learn_best([total], few)
         scores = {name: -each.log_evidence for name, each in found.items()}
         chosen = min(scores, key=lambda name: scores[name])
         reason = f"negative log evidence of {few.n_rows:,} rows"
@@ -228,8 +229,8 @@ class ExactFit:
             warps = make_warps(kernel, few)
             yield "Warped(SquaredExponential)", [replace(best, kernel=each) for each in warps]
 
-    def _list_sums(self, best: ExactGP, few: RowBlock) -> Iterator[tuple[str, list[ExactGP]]]:
-        """Yield the sum of the best kernel and functions of one input each.
+    def _add_functions(self, best: ExactGP, few: RowBlock) -> ExactGP | None:
+        """Return the GP with functions of one input each beside its kernel; None if not tried.
 
         Interactions are most of what many inputs could do, and need many rows to be told. With
         as many rows as a map of the inputs needs, the map is tried instead.
@@ -237,12 +238,11 @@ class ExactFit:
         kernel, n_inputs = best.kernel, self._n_varying
         many = self.rows.n_rows >= LEAST_MAPPED_ROWS or few.n_rows**2 * n_inputs > _ADDITIVE_WORK
         if n_inputs <= WARPED_INPUTS or many or not isinstance(kernel, Stationary):
-            return
+            return None
         length, half = kernel.lengthscale, 0.5 * kernel.variance
         alone = Additive(0.5 * length, half, groups=kernel.groups)
         joint = replace(kernel, lengthscale=1.5 * length, variance=half)
-        name = f"Additive + {type(kernel).__name__}"
-        yield name, [replace(best, kernel=alone + joint)]
+        return replace(best, kernel=alone + joint)
 
     def _learn_best(self, starts: list[ExactGP], rows: RowBlock) -> Optimum:
         """Learn from each start, and return the best optimum."""
