@@ -12,7 +12,6 @@ from eigengp.estimators.evidence import EvidenceGradient, log_marginal_likelihoo
 from eigengp.estimators.exact import ExactGPRegressor
 from eigengp.estimators.sparse import FITCRegressor, PowerEPRegressor, VFERegressor
 from eigengp.estimators.ssgp import SSGPRegressor
-from eigengp.estimators.transformed_target import TargetTransformed
 from eigengp.fitting.run import FitWarning
 from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.gp.likelihoods import (
@@ -72,7 +71,6 @@ __all__ = [
     "TableEncoder",
     "TableError",
     "TableWarning",
-    "TargetTransformed",
     "VFERegressor",
     "Warped",
     "conformal",

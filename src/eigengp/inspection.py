@@ -123,11 +123,9 @@ def predict_rows(model: Any, X: Any, y: ArrayLike, level: float = 0.9) -> Predic
             return normal
         ends: Any = partial(model.predict_interval, rows)
         if isinstance(model, GPRegressor) and not isinstance(model._posterior, LatentPosterior):
-
-            def ends(coverage: float) -> tuple[Array, Array]:  # Without predicting again.
-                half = model._half_width(coverage) * std
-                return mean - half, mean + half
-
+            own = model._target_map  # Without predicting again, if that is enough.
+            values = (mean, std) if own is None else model._values_and_std(model._inputs(rows))
+            ends = partial(model._find_ends, *values)
         levels, _ = normal.coverage_curve
         if hasattr(model, "conformity_"):  # n rows guarantee at most n/(n + 1).
             levels = levels[levels <= model.conformity_.size / (model.conformity_.size + 1)]

@@ -47,11 +47,14 @@ from eigengp.data.stream_source import StreamSource, Table
 from eigengp.data.unlabelled import split_labelled
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS
+from eigengp.gp.target_maps import TargetMap
 
 _FEWEST_OF_CLASSES = 100
 """Fewer targets of two distinct values may have them by chance."""
 _TIED = 9
 """Decimals to which distances are compared."""
+_COLUMNS = ("mean", "squares", "low", "high")
+"""What a summary has of each column, the target last."""
 MERGE_UP_TO = 5_000
 """Up to so many rows are merged, and computed with on the CPU."""
 
@@ -137,7 +140,7 @@ class Dataset:
     Parameters
     ----------
     rows : RowSource
-        The rows, in the units of the data.
+        The rows, in the units of the data; targets are mapped.
     source : RowSource
         The same rows, standardised.
     scaling : Scaling
@@ -180,6 +183,10 @@ class Dataset:
     """Standardised inputs of rows without a target."""
     has_two_values: bool = False
     """Whether targets have two distinct values, in too many rows for chance."""
+    target_map: TargetMap | None = None
+    """The map of the targets; None is the identity."""
+    log_slope: float = 0.0
+    """What it adds to the log marginal likelihood."""
 
 
 class _Opened(NamedTuple):
@@ -233,6 +240,34 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
         own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
         more = None if others is None else scaling.transform_inputs(others)
         yield Dataset(*own, began, opened.device, encoder, groups, more, two)
+
+
+def map_targets(dataset: Dataset, own: TargetMap, options: ReadOptions) -> Dataset:
+    """Return rows in memory with mapped targets, standardised anew."""
+    assert isinstance(dataset.rows, ArraySource)
+    y = on_host(dataset.rows.y)
+    rows = replace(dataset.rows, y=beside(own.values(y), dataset.rows.y))
+    found = rows.total(Summary.of)
+    ends = {name: getattr(dataset.summary, name).copy() for name in _COLUMNS}
+    for name, column in ends.items():
+        column[-1] = getattr(found, name)[-1]
+    summary = replace(dataset.summary, **ends)
+    fresh = Scaling.of(found, standardize=True, centred=options.mean == "constant")
+    units = {name: getattr(fresh, name) for name in ("target_centre", "target_scale")}
+    scaling = replace(dataset.scaling, **units)
+    learned, _ = reweight(rows, summary, options.weight)
+    assert isinstance(learned, ArraySource)
+    weight = learned.sample_weight
+    slopes = own.log_slope(y)
+    return replace(
+        dataset,
+        rows=rows,
+        source=standardize_rows(learned, scaling, options.memory),
+        scaling=scaling,
+        summary=summary,
+        target_map=own,
+        log_slope=float(slopes.sum() if weight is None else on_host(weight) @ slopes),
+    )
 
 
 def _has_two_values(y: Any) -> bool:

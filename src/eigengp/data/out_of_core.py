@@ -55,18 +55,19 @@ def predict_files(estimator: Any, X: Any, predict: Callable[[Any, Array], Any]) 
     return np.concatenate(parts)
 
 
-def write_predictions(estimator: Any, X: Any, path: str | Path, half: float | None) -> int:
+def write_predictions(estimator: Any, X: Any, path: str | Path, coverage: float | None) -> int:
     """Write mean and standard deviation of the rows of a file to another file; return their number.
 
-    `half` adds a prediction interval of this half-width, in standard deviations.
+    `coverage` adds the prediction intervals of this coverage.
     """
     if not is_out_of_core(X):
         raise TypeError("predict_to_file reads files; use predict for arrays.")
 
     def columns() -> Iterator[dict[str, Array]]:
-        for mean, std in map(estimator._mean_and_std, read_chunks(estimator, X)):
-            ends = {} if half is None else {"lower": mean - half * std, "upper": mean + half * std}
-            yield {"mean": mean, "std": std, **ends}
+        for values in map(estimator._values_and_std, read_chunks(estimator, X)):
+            mean, std = estimator._find_moments(*values)
+            ends = () if coverage is None else estimator._find_ends(*values, coverage)
+            yield {"mean": mean, "std": std, **dict(zip(("lower", "upper"), ends, strict=False))}
 
     return write_table(path, columns())
 

@@ -11,6 +11,7 @@ from eigengp.estimators.base import GPRegressor
 from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
 from eigengp.gp.mean import check_mean
 from eigengp.gp.posterior import Posterior
+from eigengp.gp.target_maps import compute_moments
 
 try:
     import torch
@@ -126,7 +127,8 @@ class BoTorchModel(Model):  # type: ignore[misc]
             self.subset_output(output_indices)
         mean, covariance = self._joint(X.to(torch.float64))
         variances = self._noise(observation_noise, X.shape[-2]).to(mean).expand_as(mean)
-        covariance = to_linear_operator(covariance + torch.diag_embed(variances))
+        mean, covariance = self._map(mean, covariance + torch.diag_embed(variances))
+        covariance = to_linear_operator(covariance)
         found = GPyTorchPosterior(MultivariateNormal(mean, covariance))
         return found if posterior_transform is None else posterior_transform(posterior=found, X=X)
 
@@ -141,14 +143,29 @@ class BoTorchModel(Model):  # type: ignore[misc]
         mean = self._scaling.restore_targets(X.reshape(-1, X.shape[-1]), mean.reshape(-1))
         return mean.reshape(shape), unit * covariance.reshape(*shape, q)
 
+    def _map(
+        self, mean: torch.Tensor, covariance: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the moments of targets from those of their values, with the same correlations."""
+        own = self.regressor._target_map
+        if own is None:
+            return mean, covariance
+        std = torch.sqrt(torch.diagonal(covariance, dim1=-2, dim2=-1))
+        mean, other = compute_moments(own, mean, std)
+        ratio = other / std
+        return mean, covariance * ratio[..., :, None] * ratio[..., None, :]
+
     def _noise(self, observation_noise: bool | torch.Tensor, q: int) -> torch.Tensor:
         """Return the variances to add to those of the function, shape (..., q or 1).
 
         Without noise it is a small jitter: few eigenfunctions leave a covariance singular.
         """
         if isinstance(observation_noise, torch.Tensor):
+            if self.regressor._target_map is not None:
+                raise ValueError("Noise variances cannot be given where targets are transformed.")
             return observation_noise.squeeze(-1)
-        jitter = _JITTER * self._scaling.target_scale**2 if q > 1 else 0.0
+        certain = q == 1 and self.regressor._target_map is None
+        jitter = 0.0 if certain else _JITTER * self._scaling.target_scale**2
         noise = self.regressor.noise_variance_ if observation_noise else jitter
         return torch.tensor([noise], dtype=torch.float64)
 

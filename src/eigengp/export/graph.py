@@ -160,6 +160,7 @@ class Namespace:
         lambda x, *, dtype=None, device=None: np.asarray(x, dtype=dtype)
     )
     log1p = staticmethod(lambda x: Namespace.log(1.0 + x))
+    expm1 = staticmethod(lambda x: Namespace.exp(x) - 1.0)
     # onnxruntime has no cosine in float64.
     cos = staticmethod(lambda x: Namespace.sin(x + 0.5 * np.pi))
     astype = staticmethod(TracedArray.astype)

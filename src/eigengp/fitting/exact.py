@@ -104,6 +104,12 @@ def learn_exact_of_few(run: Run, start: ExactGP) -> FitResult:
     return run.make_result(found.model, outcome.value, scored, _online=None)
 
 
+def measure_loss(run: Run, rows: RowBlock, start: ExactGP) -> float:
+    """Return the negative log posterior density of the learned start, per row of few rows."""
+    fit = ExactFit(run, rows)
+    return fit._learn_best(fit._list_starts(start), rows).value
+
+
 @dataclass
 class ExactFit:
     """One fit of the exact GP.

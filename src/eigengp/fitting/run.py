@@ -140,7 +140,7 @@ class Run:
                 f"Learning ended early, after max_time={clock.limit:g} seconds; raise max_time for "
                 "a better fit."
             )
-        offset = get_log_unit(dataset.scaling, dataset.summary.weight)
+        offset = get_log_unit(dataset.scaling, dataset.summary.weight) + dataset.log_slope
         encoder, n_features = dataset.encoder, dataset.scaling.input_scale.size
         found = {
             "encoder_": encoder,
@@ -152,13 +152,14 @@ class Run:
             "history_": self.monitor.history,
             "n_iter_": self.n_iter,
             "leave_one_out_errors_": scored.errors,
+            "target_map_": dataset.target_map,
             "_scaling": dataset.scaling,
             "_place": place(dataset.like),
             "_posterior": scored.posterior,
             **describe(model, dataset.scaling, dataset.like, self.settings.has_weights),
             **own,
         }
-        optional = ("encoder_", "feature_names_in_", "leave_one_out_errors_")
+        optional = ("encoder_", "feature_names_in_", "leave_one_out_errors_", "target_map_")
         kept = {name: v for name, v in found.items() if v is not None or name not in optional}
         return FitResult(model, scored.posterior, kept, tuple(dict.fromkeys(self.notes)))
 
@@ -193,7 +194,8 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     weight = dataset.summary.weight
     rng = check_random_state(settings.random_state)
     clock = Clock(settings.max_time, dataset.opened)
-    monitor = Monitor(settings.verbose, weight, get_log_unit(dataset.scaling, weight), clock=clock)
+    offset = get_log_unit(dataset.scaling, weight) + dataset.log_slope
+    monitor = Monitor(settings.verbose, weight, offset, clock=clock)
     checkpoint = _open_checkpoint(dataset, settings, rng)
     own = dataset.like.device if getattr(dataset.like, "is_cuda", False) else None
     try:

@@ -183,6 +183,8 @@ class Settings:
     targets."""
     noise: str
     """"gaussian", "heteroscedastic", or "auto": heteroscedastic where a fit keeps its rows."""
+    transform: Any
+    """The transform of the targets: its name, "auto", a map, or None."""
     likelihood: NonGaussian | None
     """A likelihood other than Gaussian noise; None is Gaussian noise."""
     optimizer: LBFGS | Stochastic
@@ -246,6 +248,7 @@ class Settings:
             kernel=own["kernel"],
             noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
             noise=likelihood if isinstance(likelihood, str) else kind,
+            transform=getattr(likelihood, "transform", "auto" if likelihood == "auto" else None),
             likelihood=other,
             optimizer=_check_optimizer(method, own.get("optimizer", "auto"), has_weights),
             n_components=None if isinstance(size, str) else size,

@@ -15,12 +15,13 @@ import numpy as np
 
 from eigengp.data.encode import TableEncoder
 from eigengp.data.neighbors import Approximate, Exact, Nearest
+from eigengp.estimators.base import GPEstimator
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.likelihoods import LIKELIHOODS
 from eigengp.gp.mean import MEANS
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.io.container import SavedModelError
-from eigengp.io.record import Estimator, EstimatorRecord, Fields, Record
+from eigengp.io.record import EstimatorRecord, Fields, Record
 from eigengp.kernels import KERNELS, Kernel, KernelColumns
 
 ClassT = TypeVar("ClassT", bound=type)
@@ -36,8 +37,6 @@ _MODULES = {
     "estimators.exact": "ExactGPRegressor",
     "estimators.sparse": "FITCRegressor VFERegressor PowerEPRegressor",
     "estimators.ssgp": "SSGPRegressor",
-    "estimators.target_maps": "LogMap YeoJohnsonMap",
-    "estimators.transformed_target": "TargetTransformed",
     "fitting.model_selection": "Decision Selection",
     "fitting.online": "Online",
     "fitting.settings": "LBFGS Stochastic",
@@ -55,6 +54,7 @@ _MODULES = {
     "gp.residual": "ResidualPass",
     "gp.sparse_spectrum": "SpectralFeatures",
     "gp.sums": "Sums",
+    "gp.target_maps": "LogMap StraightTail YeoJohnsonMap",
     "gp.variational": "LatentPosterior Exposure",
     "gp.vecchia": "VecchiaPass",
     "gp.vecchia_posterior": "VecchiaPosterior",
@@ -181,7 +181,7 @@ def register(cls: ClassT) -> ClassT:
             "name."
         )
     own = {each.name for each in fields(cls) if each.init} if is_dataclass(cls) else None
-    if set(signature(cls).parameters) != own and not issubclass(cls, Estimator):
+    if set(signature(cls).parameters) != own and not issubclass(cls, GPEstimator):
         raise SavedModelError(
             f"{name} must be a dataclass without an __init__ of its own, so that its fields say "
             "all there is to store."
@@ -219,7 +219,7 @@ def _find(name: str) -> AnyRecord | None:
 
 
 def _make_record(kind: Any) -> AnyRecord:
-    by_attributes = issubclass(kind, Estimator | TableEncoder)
+    by_attributes = issubclass(kind, GPEstimator | TableEncoder)
     return EstimatorRecord(kind) if by_attributes else Record.of(kind)
 
 

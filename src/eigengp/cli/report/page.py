@@ -130,5 +130,7 @@ def are_training_rows(model: Any, rows: Rows) -> bool:
     if model.standardize != "robust":
         apart.append((average(rows.X) - kept.input_centre) / kept.input_scale)
     if kept.mean is None and kept.target_centre != 0.0:  # Else targets are less their mean.
-        apart.append((average(rows.y) - kept.target_centre) / kept.target_scale)
+        own = model._target_map
+        values = rows.y if own is None else own.values(rows.y)
+        apart.append((average(values) - kept.target_centre) / kept.target_scale)
     return bool(apart) and max(np.max(np.abs(each)) for each in apart) < _TOLERANCE
