@@ -1,7 +1,7 @@
-"""The transform of skewed targets, which few rows choose by their log marginal likelihood.
+"""The transform of skewed targets, chosen by leave-one-out predictions of an exact GP.
 
-With the map m and its slope m′, the log marginal likelihood of targets is that of `m(y)` plus
-`Σ ln m′(y)`, so maps can be compared.
+With the map m and its slope m′, the log density of a target is that of `m(y)` plus `ln m′(y)`, so
+maps can be compared.
 """
 
 from __future__ import annotations
@@ -18,18 +18,28 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import on_host
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset, map_targets
-from eigengp.fitting.exact import measure_loss
+from eigengp.fitting.exact import predict_left_out
 from eigengp.fitting.learn import choose_residual, make_start
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.run import Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings
-from eigengp.gp.target_maps import MAPS, TargetMap, YeoJohnsonMap, check_map, measure_normality
+from eigengp.gp.target_maps import (
+    MAPS,
+    TargetMap,
+    YeoJohnsonMap,
+    check_map,
+    compute_moments,
+    measure_normality,
+)
 
-_ROWS = 300
-"""The largest number of rows on which maps are compared."""
+_ROWS = 300, 2_000
+"""The largest numbers of rows from which the GP is learned, and that are left out."""
 _CLEAR_GAIN = 5.0
-"""The gain in nats for which targets are transformed: very strong evidence for Kass and Raftery."""
-_LEAST_SECONDS = 2.0
+"""The gain in the log likelihood of targets that are independent and normal, in nats, from which a
+map is tried."""
+_ERRORS = 2.0
+"""The standard errors by which predictions must be better."""
+_SHORTEST_FIT = 2.0
 """The least `max_time` with which maps are compared."""
 _SAME = YeoJohnsonMap(1.0)
 
@@ -45,7 +55,8 @@ def begin_transformed_run(dataset: Dataset, settings: Settings) -> Iterator[Run]
 
 def transform_targets(dataset: Dataset, settings: Settings) -> tuple[Dataset, list[Decision]]:
     """Return the rows, with transformed targets if they are to be, and what was decided."""
-    asked, rows, mean = settings.transform, dataset.rows, settings.reading.mean
+    asked, mean = settings.transform, settings.reading.mean
+    rows: Any = dataset.rows
     in_memory, constant = isinstance(rows, ArraySource), mean in ("constant", "zero")
     if asked is None or (asked == "auto" and not (in_memory and constant)):
         return dataset, []
@@ -60,7 +71,7 @@ def transform_targets(dataset: Dataset, settings: Settings) -> tuple[Dataset, li
     weight = np.ones(y.size) if rows.sample_weight is None else on_host(rows.sample_weight)
     if asked != "auto":
         return map_targets(dataset, _make_map(asked, y, weight), settings.reading), []
-    short = settings.max_time is not None and settings.max_time < _LEAST_SECONDS
+    short = settings.max_time is not None and settings.max_time < _SHORTEST_FIT
     if short or settings.learns_nothing or np.ptp(y) == 0.0:
         return dataset, []
     own = MAPS["yeo-johnson"](y, weight)
@@ -84,17 +95,35 @@ def _choose(dataset: Dataset, own: TargetMap, settings: Settings) -> tuple[Datas
     if isinstance(optimizer, LBFGS):
         optimizer = clone(optimizer).set_params(checkpoint=None)
     brief = replace(settings, optimizer=optimizer, verbose=False)
-    number = np.random.RandomState(0).permutation(dataset.n_rows)[:_ROWS]
-    slopes = own.log_slope(dataset.rows.take(number).y)
-    mapped, losses = map_targets(dataset, own, settings.reading), {}
-    for name, rows, added in (("None", dataset, 0.0 * slopes), ("yeo-johnson", mapped, slopes)):
-        with begin_run(rows, brief) as run:
-            if settings.noise == "auto" and choose_residual(run)[0] not in ("exact", "neighbors"):
-                return dataset, []
-            few = run.source.take(number)
-            unit = np.log(rows.scaling.target_scale) - np.average(added, weights=few.weight)
-            losses[name] = measure_loss(run, few, make_start(run)) + float(unit)
-    gain = (losses["None"] - losses["yeo-johnson"]) * float(few.weight.sum())
-    chosen = "yeo-johnson" if gain > _CLEAR_GAIN else "None"
-    reason = f"negative log marginal likelihood of {number.size:,} rows, per row"
-    return dataset if chosen == "None" else mapped, [Decision("transform", chosen, reason, losses)]
+    with begin_run(dataset, brief) as run:
+        residual, _ = choose_residual(run)
+    if settings.noise == "auto" and residual not in ("exact", "neighbors"):
+        return dataset, []
+    mapped = map_targets(dataset, own, settings.reading)
+    before, after = _score(dataset, brief, _SAME), _score(mapped, brief, own)
+    better = _is_clear(after[0] - before[0])
+    if residual == "neighbors":  # Many rows show how noise depends on the input, and its quantiles.
+        better = better and _is_clear(before[1] - after[1])
+    losses = {"None": -float(before[0].mean()), "yeo-johnson": -float(after[0].mean())}
+    reason = f"leave-one-out negative log density of {before[0].size:,} rows"
+    decision = Decision("transform", "yeo-johnson" if better else "None", reason, losses)
+    return mapped if better else dataset, [decision]
+
+
+def _score(dataset: Dataset, settings: Settings, own: TargetMap) -> tuple[Array, Array]:
+    """Return leave-one-out log densities and squared errors of some rows, times their weights."""
+    order = np.random.RandomState(0).permutation(dataset.n_rows)
+    with begin_run(dataset, settings) as run:
+        few, rows = (run.source.take(order[:count]) for count in _ROWS)
+        mean, variance = predict_left_out(run, make_start(run), few, rows)
+    unit, centre = dataset.scaling.target_scale, dataset.scaling.target_centre
+    values, mean, std = centre + unit * rows.y, centre + unit * mean, unit * np.sqrt(variance)
+    y = own.targets(values)
+    density = own.log_slope(y) - 0.5 * ((values - mean) / std) ** 2 - np.log(std)
+    squares = (y - compute_moments(own, mean, std)[0]) ** 2
+    return rows.weight * density, rows.weight * squares
+
+
+def _is_clear(gains: Array) -> bool:
+    """Return whether a sum of gains is more than two standard errors above zero."""
+    return bool(gains.sum() > _ERRORS * np.sqrt(gains @ gains))

@@ -43,9 +43,10 @@ class Gaussian(_GaussianNoise):
         of Yeo and Johnson in units of the median size of the targets; its power, between 0 and 2,
         has the largest likelihood of the targets under a normal distribution. Beyond the largest
         target, or the smallest if the power is above 1, it is continued as a straight line. "auto"
-        is "yeo-johnson" if it gains at least five nats of log marginal likelihood on up to 300
-        rows, and None otherwise. An object with the methods `values(y)`, `targets(t)` and
-        `log_slope(y)` is a map onto all real numbers, its inverse, and the logarithm of its slope.
+        is "yeo-johnson" if that clearly improves the leave-one-out log density of up to 2,000 rows
+        (with neighbours, also their squared errors), and None otherwise. An object with the methods
+        `values(y)`, `targets(t)` and `log_slope(y)` is a map onto all real numbers, its inverse,
+        and the logarithm of its slope.
 
     Notes
     -----
