@@ -325,6 +325,18 @@ def _run_job(
         job.finish()
 
 
+def cut_rows(n: int, size: int) -> list[slice]:
+    """Return `n` rows in parts of so many."""
+    return [slice(i, min(i + size, n)) for i in range(0, n, size)]
+
+
+def join_rows(parts: Sequence[Any]) -> Any:
+    """Return the arrays of consecutive parts of the rows as one; or tuples of arrays as a tuple."""
+    if isinstance(parts[0], tuple):
+        return tuple(map(join_rows, zip(*parts, strict=True)))
+    return namespace(parts[0]).concat(parts, axis=0)
+
+
 def map_in_threads(
     function: Callable[[Any], T], items: Sequence[Any], n_threads: int | None = None
 ) -> list[T]:
@@ -332,6 +344,13 @@ def map_in_threads(
     found: list[T] = []
     _run_job(lambda own: [function(each) for each in own], items, n_threads, found.extend)
     return found
+
+
+def map_rows(
+    function: Callable[[slice], Any], n: int, size: int, n_threads: int | None = None
+) -> Any:
+    """Return what a function returns for `n` rows, so many at a time; see `join_rows`."""
+    return join_rows(map_in_threads(function, cut_rows(n, size) or [slice(0)], n_threads))
 
 
 def sum_in_threads(

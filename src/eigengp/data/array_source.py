@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace, on_host
 from eigengp.backend.threads import (
+    join_rows,
     map_in_threads,
     reuse_buffers,
     sum_in_threads,
@@ -173,8 +174,7 @@ class ArraySource:
             if len(blocks) == 1
             else sum_in_threads(
                 lambda part: reduce(iadd, (term(self._get_block(rows)) for rows in part)),
-                blocks,
-                n_threads,
+                *(blocks, n_threads),
             )
             for blocks in self._cut_chunks()
         )
@@ -189,8 +189,7 @@ class ArraySource:
             return
         size = count_chunk_rows(self.n_features)
         for start in range(0, self.n_rows, size):
-            end = min(start + size, self.n_rows)
-            yield _cut_blocks(start, end, self.block_rows)
+            yield _cut_blocks(start, min(start + size, self.n_rows), self.block_rows)
 
 
 def pick_rows(blocks: Iterable[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
@@ -253,7 +252,4 @@ def map_blocks(function: Callable[[AnyArray], Any], X: AnyArray, n_columns: int 
             return function(cut(blocks[0]))
     with reuse_buffers():
         found = map_in_threads(lambda rows: function(cut(rows)), blocks, None if host else 1)
-    if isinstance(found[0], tuple):
-        join = namespace(found[0][0]).concat
-        return tuple(join(each, axis=0) for each in zip(*found, strict=True))
-    return namespace(found[0]).concat(found, axis=0)
+    return join_rows(found)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.threads import map_in_threads, use_one_blas_thread
+from eigengp.backend.threads import cut_rows, join_rows, map_in_threads, use_one_blas_thread
 from eigengp.data.holdout import sample_rows
 from eigengp.fitting.model_selection import Decision
 from eigengp.gp.blocks import RowBlock, RowSource, group_rows
@@ -210,15 +210,10 @@ def score_leave_one_out(
     """Fit the noise of a model without neighbours by leave-one-out on a sample of its rows."""
     posterior = make_posterior(model, outcome)
     rows = sample_rows(source, min(_SOME_ROWS, source.n_rows), rng)
-    groups = group_rows(rows)
-    inputs = groups.rows
-    parts = [
-        posterior.leave_one_out(inputs.picked(np.arange(i, min(i + _CHUNK, inputs.n_rows))))
-        for i in range(0, inputs.n_rows, _CHUNK)
-    ]
-    predicted = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+    inputs, number = group_rows(rows)
+    parts = [posterior.leave_one_out(inputs.part(own)) for own in cut_rows(inputs.n_rows, _CHUNK)]
     size = posterior.factor.shape[1]
-    return score(posterior, LeftOut(rows, groups.number, predicted, size))
+    return score(posterior, LeftOut(rows, number, join_rows(parts), size))
 
 
 def list_candidates(n_local: int, n_covariates: int) -> tuple[list[slice], dict[str, list[int]]]:
@@ -421,8 +416,10 @@ class _Rows(NamedTuple):
         around = (self.covariates[:, :n_local] - centre[:n_local]) ** 2
         root = np.sqrt(np.average(around, axis=0, weights=self.weight))
         spread[:n_local] = np.maximum(root, _LEAST_SPREAD)
-        blocks = [slice(i, i + _COLUMNS) for i in range(0, p, _COLUMNS)]
-        limits = map_in_threads(lambda own: np.quantile(self.covariates[:, own], _KNOWN, 0), blocks)
+        limits = map_in_threads(
+            lambda own: np.quantile(self.covariates[:, own], _KNOWN, 0),
+            [slice(i, i + _COLUMNS) for i in range(0, p, _COLUMNS)],
+        )
         return _Known(centre, spread, *np.hstack(limits))
 
 

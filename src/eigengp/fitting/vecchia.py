@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
-from eigengp.backend.threads import map_in_threads
+from eigengp.backend.threads import map_in_threads, map_rows
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, LeftOut, reweight_rows, score
 from eigengp.fitting.initialization import place_points
@@ -272,9 +272,10 @@ class NeighborFit:
             _, posterior = self.run_pass(made, seen, seen)
         except FactorizationError:
             return float("inf")
-        chunks = [held_out.X[i : i + _CHUNK] for i in range(0, held_out.n_rows, _CHUNK)]
-        parts = map_in_threads(posterior.mean_and_variance, chunks, self.run.n_threads)
-        mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
+        mean, variance = map_rows(
+            lambda own: posterior.mean_and_variance(held_out.X[own]),
+            *(held_out.n_rows, _CHUNK, self.run.n_threads),
+        )
         return _score_predictions(held_out, mean, variance)
 
     def _place(self, kernel: Kernel, size: int, rows: RowBlock) -> Array:
@@ -386,12 +387,11 @@ class NeighborFit:
     def _reweight(self, model: VecchiaPass, smooth: VarianceScale) -> _Predicted:
         """Predict rows again, where those with much noise count less."""
         unit = np.sqrt(model.features.prior_scale)
-        chunks = [slice(i, i + _AT_ONCE) for i in range(0, self.rows.n_rows, _AT_ONCE)]
-        explained = map_in_threads(
+        explained = map_rows(
             lambda own: model.features.matrix(self.rows.X[own]) @ model.prior_factor / unit,
-            *(chunks, self.run.n_threads),
+            *(self.rows.n_rows, _AT_ONCE, self.run.n_threads),
         )
-        rows = reweight_rows(self.rows, smooth, np.concatenate(explained))
+        rows = reweight_rows(self.rows, smooth, explained)
         again = replace(self, rows=rows, sample=rows)
         return again._predict(model, *again.condition(model), rows.weight / self.rows.weight)
 
@@ -439,12 +439,11 @@ class NeighborFit:
         seen, held_out = posterior.rows.cut(posterior.rows.n_rows - count)
         metric = posterior.features.kernel.metric(seen.X.shape[1])
         index = Nearest.of(seen.X, metric, self.n_neighbors)(held_out.X)
-        chunks = [np.arange(i, min(i + _CHUNK, count)) for i in range(0, count, _CHUNK)]
-        parts = map_in_threads(
-            lambda own: posterior.leave_one_out(held_out.picked(own), index[own])[0],
-            *(chunks, self.run.n_threads),
+        means = map_rows(
+            lambda own: posterior.leave_one_out(held_out.part(own), index[own])[0],
+            *(count, _CHUNK, self.run.n_threads),
         )
-        return np.asarray(held_out.y - np.concatenate(parts))
+        return np.asarray(held_out.y - means)
 
 
 def _score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:

@@ -71,8 +71,11 @@ class RowBlock:
 
     def cut(self, count: int) -> tuple[RowBlock, RowBlock]:
         """Return the first `count` rows, and the others."""
-        first = self.map_arrays(lambda array: array[:count, ...], self.start)
-        return first, self.map_arrays(lambda array: array[count:, ...], self.start + count)
+        return self.part(slice(count)), self.part(slice(count, None))
+
+    def part(self, rows: slice) -> RowBlock:
+        """Return some consecutive rows, without a copy."""
+        return self.map_arrays(lambda array: array[rows, ...], self.start + (rows.start or 0))
 
     def map_inputs(self, W: AnyArray | None) -> RowBlock:
         """Return the block with the inputs `x W`; None is the identity."""

@@ -19,7 +19,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.loops import find_loops
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, on_host
-from eigengp.backend.threads import find_address, make_buffer, recycle
+from eigengp.backend.threads import cut_rows, find_address, make_buffer, recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI, Gradient
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
@@ -51,9 +51,8 @@ class DeviceBlocks:
     def total(self, term: Callable[[RowBlock], Any]) -> Any:
         """Return the sum of `term(block)` over blocks of rows."""
         n = self.rows.n_rows
-        size = max(1, _DEVICE_ENTRIES // n)
-        cuts = (self.rows.cut(i)[1].cut(size)[0] for i in range(0, n, size))
-        return reduce(add, map(term, cuts))
+        cuts = cut_rows(n, max(1, _DEVICE_ENTRIES // n))
+        return reduce(add, (term(self.rows.part(rows)) for rows in cuts))
 
 
 @dataclass(frozen=True)

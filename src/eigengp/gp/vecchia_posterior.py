@@ -299,9 +299,9 @@ class VecchiaPosterior:
     @cached_property
     def _columns(self) -> list[tuple[KernelColumns, slice]]:
         """`k(x, X)`, in blocks of training rows."""
-        n = self.rows.y.size
+        n, kernel = self.rows.y.size, self.features.kernel
         parts = [slice(i, min(i + _COLUMNS, n)) for i in range(0, n, _COLUMNS)]
-        return [(self.features.kernel.at(self.rows.X[part]), part) for part in parts]
+        return [(kernel.at(self.rows.X[part]), part) for part in parts]
 
     def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,)."""
