@@ -101,8 +101,7 @@ def _cluster(X: Array, weight: Array | None, count: int, rng: np.random.RandomSt
     with warnings.catch_warnings(), dispatch:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = KMeans(count, n_init=1, max_iter=30, random_state=rng).fit(X, sample_weight=weight)
-    centres: Array = model.cluster_centers_.astype(np.float64)
-    return centres
+    return model.cluster_centers_.astype(np.float64)
 
 
 def pick_greedily(X: Array, count: int, kernel: Kernel) -> Array:

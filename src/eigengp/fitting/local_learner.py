@@ -336,8 +336,7 @@ class LocalLearner:
             key = f"{name} {(len(groups), size)}"
             found = minimize(objective, steps, self.tol, self.monitor.step, self.checkpoint, key)
         self.n_iter += found.n_iter
-        learned: ExactGP = found.model
-        return learned
+        return found.model
 
     def _make_objective(self, model: ExactGP, groups: list[RowBlock]) -> LocalObjective:
         free = kernel_parameters(replace(model, kernel=limit_alpha(model.kernel)))

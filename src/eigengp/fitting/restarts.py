@@ -167,8 +167,7 @@ class Search:
         smoother = model.kernel.matrix(self.rows.X[candidates], self.rows.X)
         local = smoother @ squared / smoother.sum(axis=1)
         excess = np.maximum(local - 0.8 * model.noise_variance, 1e-4 * model.noise_variance)
-        chosen: Array = self.rows.X[rng.choice(candidates, p=excess / excess.sum())]
-        return chosen
+        return self.rows.X[rng.choice(candidates, p=excess / excess.sum())]
 
 
 @dataclass

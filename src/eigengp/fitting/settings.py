@@ -310,8 +310,7 @@ def _check_points(inducing_points: Any) -> str | Array:
         return "kmeans" if inducing_points == "auto" else inducing_points
     if isinstance(inducing_points, Integral):
         return "kmeans"
-    points: Array = check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
-    return points
+    return check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
 
 
 def is_small(n_rows: int, n_inducing: int) -> bool:

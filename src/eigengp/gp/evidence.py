@@ -74,20 +74,17 @@ class FactorEvidence:
     def whitened(self) -> Array:
         """`L_G⁻¹ Fᵀb/σ²`, whose square is `hᵀGh = mᵀb/σ²`, shape (R,)."""
         right = self.factor * self.sums.b / self.noise_variance
-        solution: Array = lapack.dtrtrs(self.L_G, right, lower=1)[0]
-        return solution
+        return lapack.dtrtrs(self.L_G, right, lower=1)[0]
 
     @cached_property
     def h(self) -> Array:
         """The posterior mean of `z`, or of the coefficients themselves, shape (R,)."""
-        solution: Array = lapack.dtrtrs(self.L_G, self.whitened, lower=1, trans=1)[0]
-        return solution
+        return lapack.dtrtrs(self.L_G, self.whitened, lower=1, trans=1)[0]
 
     @cached_property
     def mean(self) -> Array:
         """`m`, shape (M,)."""
-        mean: Array = self.factor * self.h
-        return mean
+        return self.factor * self.h
 
     @cached_property
     def root(self) -> Array:
@@ -143,8 +140,7 @@ class FactorEvidence:
     @cached_property
     def variances(self) -> Array:
         """The posterior variances of `z`, the diagonal of `G⁻¹`, shape (R,)."""
-        variances: Array = np.einsum("ij,ij->j", self.root, self.root)
-        return variances
+        return np.einsum("ij,ij->j", self.root, self.root)
 
     @property
     def determined(self) -> float:

@@ -91,8 +91,7 @@ class LowRankCovariance:
     def solve(self, right: Array) -> Array:
         """Return `C⁻¹ right`, for a vector or a matrix."""
         weighted = (self.precision * right.T).T
-        rest: Array = weighted - (self.precision * (self.Q @ (self.Q.T @ weighted)).T).T
-        return rest
+        return weighted - (self.precision * (self.Q @ (self.Q.T @ weighted)).T).T
 
     def quadratic(self, K: AnyArray) -> AnyArray:
         """Return the diagonal of `K C⁻¹ Kᵀ`, a difference, for `K` of shape (n, N)."""

@@ -381,5 +381,4 @@ class Spectrum:
         lam = self.values
         gap = lam - lam[:, None]
         width = np.maximum(_BROADENING * np.sqrt(np.outer(lam, lam)), _ROUNDING * lam[0])
-        inverse: Array = gap / (gap**2 + width**2)
-        return inverse
+        return gap / (gap**2 + width**2)
