@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp.data.array_source import check_finite, count_chunk_rows
-from eigengp.data.columns import (
-    check_present,
-    find_target_decimal,
-    get_kind,
-    to_numbers,
-    to_text,
-)
+from eigengp.data.columns import check_present, find_target_decimal, get_kind, to_numbers, to_text
 from eigengp.data.formats import explain_errors, import_arrow, open_dataset
 from eigengp.gp.blocks import RowBlock, regrouped
 

@@ -15,14 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
 from eigengp.backend.loops import find_loops
-from eigengp.backend.namespace import (
-    AnyArray,
-    Placed,
-    beside,
-    is_numpy,
-    namespace,
-    on_host,
-)
+from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, namespace, on_host
 from eigengp.backend.threads import map_in_threads, use_one_openmp_thread
 from eigengp.gp.blocks import RowBlock
 
@@ -309,13 +302,7 @@ class NeighborSource:
         return int(self.index.shape[0])
 
     @classmethod
-    def of(
-        cls,
-        rows: RowBlock,
-        metric: Array,
-        count: int,
-        n_threads: int = 1,
-    ) -> NeighborSource:
+    def of(cls, rows: RowBlock, metric: Array, count: int, n_threads: int = 1) -> NeighborSource:
         """Find the neighbours of all rows.
 
         Parameters

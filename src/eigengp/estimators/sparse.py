@@ -124,6 +124,6 @@ class PowerEPRegressor(InducingPointRegressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "alpha": [Interval(Real, 0, 1, closed="both")],
+        "alpha": [Interval(Real, 0, 1, closed="both")]
     }
     alpha: float = 0.5

@@ -202,10 +202,7 @@ def make_posterior(
 
 
 def score_leave_one_out(
-    model: EigenGP,
-    outcome: Outcome,
-    source: RowSource,
-    rng: np.random.RandomState,
+    model: EigenGP, outcome: Outcome, source: RowSource, rng: np.random.RandomState
 ) -> LeaveOneOut:
     """Fit the noise of a model without neighbours by leave-one-out on a sample of its rows."""
     posterior = make_posterior(model, outcome)

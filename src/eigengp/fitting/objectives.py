@@ -94,11 +94,7 @@ class Parameters(Generic[ModelT]):
 
 
 def eigengp_parameters(
-    model: EigenGP,
-    box: Extent,
-    basis: bool = True,
-    weights: bool = False,
-    scaled: bool = False,
+    model: EigenGP, box: Extent, basis: bool = True, weights: bool = False, scaled: bool = False
 ) -> Parameters[EigenGP]:
     """Free kernel and inducing points (if `basis`), noise, and weights (if `weights`).
 

@@ -175,8 +175,6 @@ class _System(NamedTuple):
 
         if count is not None:
             preconditioner = preconditioner.hold_out(count)
-        found = solve(
-            *(multiply, preconditioner.solve, right, tolerance),
-            *(_MOST_ITERATIONS, self.is_over),
-        )
+        more = tolerance, _MOST_ITERATIONS, self.is_over
+        found = solve(multiply, preconditioner.solve, right, *more)
         return found.x if np.all(found.errors <= tolerance) else None

@@ -13,11 +13,7 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, place, put_inputs
-from eigengp.backend.threads import (
-    count_available_threads,
-    speed_up_passes,
-    use_one_openmp_thread,
-)
+from eigengp.backend.threads import count_available_threads, speed_up_passes, use_one_openmp_thread
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
@@ -122,11 +118,7 @@ class Run:
         )
 
     def make_result(
-        self,
-        model: Any,
-        value: float,
-        posterior: Predictive | LeaveOneOut,
-        **own: Any,
+        self, model: Any, value: float, posterior: Predictive | LeaveOneOut, **own: Any
     ) -> FitResult:
         """Make the result of the run; `own` are further attributes of a method.
 

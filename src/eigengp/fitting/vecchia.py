@@ -23,11 +23,7 @@ from eigengp.backend.threads import map_in_threads, map_rows
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, LeftOut, reweight_rows, score
 from eigengp.fitting.initialization import place_points
-from eigengp.fitting.local_learner import (
-    group_nearby,
-    learn_kernels,
-    name_model,
-)
+from eigengp.fitting.local_learner import group_nearby, learn_kernels, name_model
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.noise_level import choose_noise
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable

@@ -16,13 +16,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed, cast, dtype_name, namespace
 from eigengp.backend.threads import convert, product, recycle
 from eigengp.gp.blocks import RowBlock, RowSource
-from eigengp.gp.evidence import (
-    FactorEvidence,
-    Outcome,
-    PassAdjoint,
-    PriorEvidence,
-    TraceTerm,
-)
+from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint, PriorEvidence, TraceTerm
 from eigengp.gp.gpu.fused import fused_for
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, Spectrum
 from eigengp.gp.precision import Arithmetic, choose_pull_back

@@ -30,12 +30,7 @@ from eigengp.backend.namespace import (
     row_dots,
 )
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.linalg import (
-    inverse_lower,
-    leave_one_out,
-    solve_both,
-    solve_lower,
-)
+from eigengp.gp.linalg import inverse_lower, leave_one_out, solve_both, solve_lower
 from eigengp.gp.posterior import Posterior, draw_joint
 from eigengp.kernels import KernelColumns
 

@@ -12,14 +12,7 @@ from eigengp.backend.namespace import AnyArray, Placed, cast, namespace, positiv
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
-from eigengp.gp.sums import (
-    Kept,
-    Sums,
-    SumsAdjoint,
-    accumulate,
-    make_features,
-    take_features,
-)
+from eigengp.gp.sums import Kept, Sums, SumsAdjoint, accumulate, make_features, take_features
 from eigengp.kernels import KernelAdjoint, KernelColumns
 
 

@@ -256,12 +256,7 @@ class VecchiaPass:
         return self._sums_of_whitened(rows, own, whitened[:, :-1], whitened[:, -1], log_precision)
 
     def _sums_of_whitened(
-        self,
-        rows: RowBlock,
-        own: NDArray[np.intp],
-        kappa: Array,
-        eta: Array,
-        log_precision: float,
+        self, rows: RowBlock, own: NDArray[np.intp], kappa: Array, eta: Array, log_precision: float
     ) -> Sums:
         """Return the sums of whitened rows; `own` are their numbers."""
         n, c = float(own.size), float(eta @ eta)

@@ -13,15 +13,7 @@ from numpy.typing import NDArray
 
 from eigengp._typing import Array
 from eigengp.backend.loops import find_loops, load_loops
-from eigengp.backend.namespace import (
-    AnyArray,
-    Placed,
-    beside,
-    cast,
-    is_numpy,
-    namespace,
-    place,
-)
+from eigengp.backend.namespace import AnyArray, Placed, beside, cast, is_numpy, namespace, place
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import VarianceScale, covariates

@@ -125,10 +125,7 @@ _RECORDS: dict[str, AnyRecord] = {
     ),
     "RowBlock": replace(Record.of(RowBlock), make=_row_block),
     "VecchiaPosterior": replace(
-        _VECCHIA,
-        hints=_KEPT | {"approximate": bool},
-        make=_vecchia_posterior,
-        take=_vecchia_fields,
+        _VECCHIA, hints=_KEPT | {"approximate": bool}, make=_vecchia_posterior, take=_vecchia_fields
     ),
     "KernelColumns": _COLUMNS,
 }

@@ -12,13 +12,7 @@ from eigengp.kernels.base import (
     parameter,
 )
 from eigengp.kernels.composite import Product, Sum
-from eigengp.kernels.nonstationary import (
-    Additive,
-    Linear,
-    PairwiseKernel,
-    Periodic,
-    Polynomial,
-)
+from eigengp.kernels.nonstationary import Additive, Linear, PairwiseKernel, Periodic, Polynomial
 from eigengp.kernels.stationary import (
     Matern12,
     Matern32,

@@ -95,8 +95,7 @@ Device = Annotated[
     str | None, _option("NAME", "The device: cpu, cuda or auto.", show_default="cpu")
 ]
 ReportPage = Annotated[
-    Path | None,
-    _option("PAGE", "Also write a report, .html; see `eigengp report`.", "--report"),
+    Path | None, _option("PAGE", "Also write a report, .html; see `eigengp report`.", "--report")
 ]
 Components = Annotated[
     int | None,
@@ -118,18 +117,11 @@ Holdout = Annotated[
     ),
 ]
 Seed = Annotated[int, _option(None, "Seed of the random numbers.", min=0)]
-Coverage = Annotated[
-    float,
-    _option(None, "Probability of the prediction intervals.", **_SHARE),
-]
+Coverage = Annotated[float, _option(None, "Probability of the prediction intervals.", **_SHARE)]
 ModelFile = Annotated[
     Path | None,
     _option(
-        "MODEL",
-        "The file to write, .eigengp.",
-        "--out",
-        "-o",
-        show_default="named after DATA",
+        "MODEL", "The file to write, .eigengp.", "--out", "-o", show_default="named after DATA"
     ),
 ]
 Predictions = Annotated[

@@ -14,12 +14,7 @@ from numpy.typing import ArrayLike
 
 from eigengp._format import format_value
 from eigengp._typing import Array
-from eigengp.cli.tables import (
-    TableSchema,
-    drop_unlabelled,
-    format_day,
-    summarize_table,
-)
+from eigengp.cli.tables import TableSchema, drop_unlabelled, format_day, summarize_table
 from eigengp.data.columns import as_table
 from eigengp.data.encode import PERIODS, Column
 from eigengp.inspection import grid
