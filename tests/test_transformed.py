@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import eigengp
 from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, TargetTransformed, io
 from eigengp._typing import Array
-from eigengp.cli.commands.models import open_model
+from eigengp.cli.tables import open_model
 from eigengp.estimators.target_maps import LogMap, YeoJohnsonMap, check_map
 from eigengp.metrics import mnlp, mnlp_scorer
 from finite_differences import assert_close, gradient

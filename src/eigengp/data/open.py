@@ -32,13 +32,18 @@ from eigengp.backend.namespace import (
 from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.encode import TableEncoder
-from eigengp.data.file_source import FileTable
 from eigengp.data.formats import check_column_names, is_table
-from eigengp.data.frames import Frame, check_frame, encode_inputs, is_frame, learn_from_files
+from eigengp.data.frames import (
+    Frame,
+    check_frame,
+    encode_inputs,
+    is_frame,
+    learn_from_files,
+    split_labelled,
+)
 from eigengp.data.mean import cross_fit, fit_mean
 from eigengp.data.standardize import Extent, Scaling, Summary, reweight, standardize_rows
-from eigengp.data.stream_source import StreamSource, Table
-from eigengp.data.unlabelled import split_labelled
+from eigengp.data.stream_source import FileTable, StreamSource, Table
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS
 
