@@ -16,8 +16,7 @@ import numpy as np
 
 from eigengp._typing import Array
 
-AnyArray = Any
-"""An array of any library that follows the array API standard."""
+AnyArray = Any  # An array of any library that follows the array API standard.
 
 _NUMPY_NAMES = {np.dtype(np.float64): "float64", np.dtype(np.float32): "float32"}
 

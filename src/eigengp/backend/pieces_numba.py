@@ -18,10 +18,10 @@ if getattr(config, "DISABLE_JIT", False):
 READ_1, READ_2, READ_3 = (types.Array(types.float64, d, "C", readonly=True) for d in (1, 2, 3))
 WRITE_1, WRITE_2 = (types.Array(types.float64, d, "C") for d in (1, 2))
 INDEX_1, INDEX_2 = (types.Array(types.intp, d, "C", readonly=True) for d in (1, 2))
+# The number of points that are treated at once, and stay in the cache of the processor.
 AT_ONCE = 512
-"""The number of points that are treated at once, and stay in the cache of the processor."""
+# The number of columns in a block: as many numbers of float32 as fit into the widest register.
 _LANES = 16
-"""The number of columns in a block: as many numbers of float32 as fit into the widest register."""
 
 
 @numba.njit(inline="always")

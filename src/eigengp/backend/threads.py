@@ -37,25 +37,22 @@ from eigengp.backend.namespace import AnyArray, cast, is_numpy, namespace
 
 T = TypeVar("T")
 
+# The size of matrices up to which BLAS has one thread: as many rows as the default exact GP has.
+# Threads would be a third faster on an idle machine, and far slower on a busy one, since idle ones
+# keep spinning.
 _SMALL = 2000
-"""The size of matrices up to which BLAS has one thread: as many rows as the default exact GP has.
-Threads would be a third faster on an idle machine, and far slower on a busy one, since idle ones
-keep spinning."""
+# The largest number of stripes, and so of threads; it does not depend on the machine.
 _STRIPES = 16
-"""The largest number of stripes, and so of threads; it does not depend on the machine."""
 _SMALLEST_BUFFER = 1 << 15
 _MOST_FREE_BYTES = 1 << 27
-_SMALL_PRODUCT = 1_000_000
-"""The largest number of multiplications that OpenBLAS treats as small."""
-_SHORTEST_TILE = 256
-"""Shorter tiles cost more in calls than they save in copies."""
+_SMALL_PRODUCT = 1_000_000  # The largest number of multiplications that OpenBLAS treats as small.
+_SHORTEST_TILE = 256  # Shorter tiles cost more in calls than they save in copies.
 
 
 class _SharedContext:
     """What holds while at least one context is open, in any thread; a forked process has none."""
 
-    _close: Callable[[], object]
-    """Called when the last context has closed."""
+    _close: Callable[[], object]  # Called when the last context has closed.
 
     def __init__(self) -> None:
         self.reset()
@@ -112,8 +109,8 @@ def _count_blas_threads() -> int:
 
 
 _BLAS_LIMIT = _BlasLimit()
+# A context that limits BLAS to one thread, so that its results do not depend on their number.
 use_one_blas_thread = _BLAS_LIMIT.open
-"""A context that limits BLAS to one thread, so that its results do not depend on their number."""
 
 
 def count_available_threads() -> int:
@@ -179,10 +176,8 @@ class _Buffers(_SharedContext):
 
 
 _BUFFERS = _Buffers()
-reuse_buffers = _BUFFERS.open
-"""A context in which recycled arrays are reused."""
-recycle = _BUFFERS.give
-"""Return the memory of an array that is no longer used."""
+reuse_buffers = _BUFFERS.open  # A context in which recycled arrays are reused.
+recycle = _BUFFERS.give  # Return the memory of an array that is no longer used.
 
 
 def make_buffer(
@@ -204,8 +199,8 @@ def speed_up_passes(size: int) -> Iterator[None]:
         yield
 
 
+# Has the attribute `member` in threads of a pool, which do not use a pool themselves.
 _HERE = local()
-"""Has the attribute `member` in threads of a pool, which do not use a pool themselves."""
 
 
 @cache

@@ -46,10 +46,8 @@ from eigengp.estimators.base import GPRegressor
 from eigengp.inspection import feature_names
 
 _MOST_OPTIONS, _LONG_OPTION = 8, 100
-MEMORY_SHARE = 0.25
-"""Tables that take a larger share of the memory are read in chunks."""
-_EXPANSION = 5
-"""How much larger compressed files and Parquet are in memory."""
+MEMORY_SHARE = 0.25  # Tables that take a larger share of the memory are read in chunks.
+_EXPANSION = 5  # How much larger compressed files and Parquet are in memory.
 _NUMBERS = ("mean", "std", "min", "max")
 _HISTOGRAM_BINS, _HISTOGRAM_CATEGORIES, _SHOWN_CATEGORIES = 16, 8, 4
 

@@ -22,26 +22,22 @@ from eigengp.backend.threads import (
 )
 from eigengp.gp.blocks import RowBlock, RowSource, SumT, in_memory
 
-BLOCK_ROWS = 1024
-"""The default number of rows in a block."""
+BLOCK_ROWS = 1024  # The default number of rows in a block.
+# The approximate number of features in a block, so large that threads seldom wait for the GIL.
 _BLOCK_ENTRIES = 1 << 19
-"""The approximate number of features in a block, so large that threads seldom wait for the GIL."""
 _BLOCK_RANGE = (512, 16384)
-_TOGETHER = 4
-"""Several blocks are a multiple of this, so that two or four threads have equal work."""
-_WORTH_THREADS = 1 << 17
-"""The number of features from which predictions in threads are faster."""
+_TOGETHER = 4  # Several blocks are a multiple of this, so that two or four threads have equal work.
+_WORTH_THREADS = 1 << 17  # The number of features from which predictions in threads are faster.
 _MOST_CHUNK_ROWS = 1 << 16
 _CHUNK_NUMBERS = 1 << 21
 _MOST_ENTRIES = 1 << 22
-_DEVICE_BYTES = 1 << 33
-"""The assumed memory of a device that does not report it."""
+_DEVICE_BYTES = 1 << 33  # The assumed memory of a device that does not report it.
+# Bytes per feature, eight times its size: a device needs large blocks, and several arrays of a
+# block exist at once.
 _DEVICE_SHARE = 64
-"""Bytes per feature, eight times its size: a device needs large blocks, and several arrays of a
-block exist at once."""
 _DEVICE_RANGE = (1 << 12, 1 << 24)
+# The number of rows in a block on a device is a multiple of this, for fused passes.
 _DEVICE_STEP = 1 << 10
-"""The number of rows in a block on a device is a multiple of this, for fused passes."""
 
 
 def count_chunk_rows(n_features: int) -> int:

@@ -31,10 +31,9 @@ from eigengp.data.dask_source import is_dask
 from eigengp.data.encode import TableEncoder
 from eigengp.data.formats import explain_errors, is_table, open_dataset
 
-_FIRST_ROWS = 100_000
-"""The number of rows of files from which their encoding is learned."""
+_FIRST_ROWS = 100_000  # The number of rows of files from which their encoding is learned.
+# The encoder that has made the arrays which models take; False if they take what it encodes.
 ENCODED_BY: ContextVar[TableEncoder | bool] = ContextVar("encoded_by", default=False)
-"""The encoder that has made the arrays which models take; False if they take what it encodes."""
 
 
 @contextmanager

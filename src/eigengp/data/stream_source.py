@@ -29,10 +29,8 @@ from eigengp.gp.blocks import RowBlock, SumT, in_memory, regrouped
 
 T = TypeVar("T")
 
-_AHEAD = 2
-"""The number of chunks read ahead."""
-_SEEN_ROWS = 10_000
-"""The rows that show the decimal separator of numbers in text."""
+_AHEAD = 2  # The number of chunks read ahead.
+_SEEN_ROWS = 10_000  # The rows that show the decimal separator of numbers in text.
 
 
 class Table(Protocol):

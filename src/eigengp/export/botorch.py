@@ -34,8 +34,7 @@ except ImportError as error:
     ) from error
 
 
-_JITTER = 1e-12
-"""Added to the variances of several points, in units of the targets' variance."""
+_JITTER = 1e-12  # Added to the variances of several points, in units of the targets' variance.
 
 
 # mypy does not look into BoTorch.

@@ -30,42 +30,36 @@ from eigengp.gp.evidence import Outcome
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.model import EigenGP
 
-OF_THE_MODEL = "model variance"
-"""The variances of the model itself."""
+OF_THE_MODEL = "model variance"  # The variances of the model itself.
 _LOSS = "leave-one-out negative log density per row"
 _FOLDS = 5
-_MARGIN = 0.01
-_ERRORS = 2.0
-"""The required improvement in nats per row, and in standard errors."""
+_MARGIN, _ERRORS = 0.01, 2.0  # The required improvement in nats per row, and in standard errors.
+# The loss of a row, in nats more than that of another variance model, from which one fails.
 _FAILS = 3.0
-"""The loss of a row, in nats more than that of another variance model, from which one fails."""
-_KNOWN = (0.005, 0.995)
-"""Covariates are clipped at these quantiles of the training rows."""
+_KNOWN = (0.005, 0.995)  # Covariates are clipped at these quantiles of the training rows.
+# The ratio of the smallest trusted variance to the smallest one from which the former limits the
+# variances of the model.
 _FAR = 10.0
-"""The ratio of the smallest trusted variance to the smallest one from which the former limits the
-variances of the model."""
 _MOST_WEIGHT = 100.0
+# The largest ratio of mean squared errors, of reweighted to equal rows, at which the former are
+# used.
 _NOT_WORSE = 1.02
-"""The largest ratio of mean squared errors, of reweighted to equal rows, at which the former are
-used."""
 _LEAST_SPREAD = 1e-3
 _MOST_STEPS = 50
+# The least curvature of a row, which keeps steps short where residuals are zero.
 _LEAST_WEIGHT = 0.05
-"""The least curvature of a row, which keeps steps short where residuals are zero."""
 _LEAST_MEAN = 1e-12
+# The ridge penalty per row, so that its effect does not depend on the number of rows.
 _RIDGE_PER_ROW = 1e-3
-"""The ridge penalty per row, so that its effect does not depend on the number of rows."""
 _LEAST_RIDGE = 1e-6
 _SHORTEST = 1e-4
 _ENOUGH = 1e-6
+# Candidate floors, relative to the mean share of the largest squared error.
 _FLOORS: Array = np.exp2(np.arange(-12.0, 9.0))
-"""Candidate floors, relative to the mean share of the largest squared error."""
 
 _SOME_ROWS = 6_000
-_CHUNK, _COLUMNS = 1_024, 32
-"""The number of rows, and of covariates, that are treated at once."""
-LEAST_ROWS = 100
-"""Fewer rows cannot show how the noise depends on the input."""
+_CHUNK, _COLUMNS = 1_024, 32  # The number of rows, and of covariates, that are treated at once.
+LEAST_ROWS = 100  # Fewer rows cannot show how the noise depends on the input.
 _MOST_REPEATED = 50_000
 
 
@@ -112,16 +106,13 @@ class LeaveOneOut:
 class LeftOut(NamedTuple):
     """Leave-one-out predictions."""
 
-    rows: RowBlock
-    """Some of the training rows."""
-    number: NDArray[np.intp]
-    """The number of the input of each row, shape (n,)."""
+    rows: RowBlock  # Some of the training rows.
+    number: NDArray[np.intp]  # The number of the input of each row, shape (n,).
+    # Mean, variance and covariates of each distinct input, from the rows with other inputs.
     predicted: tuple[Array, ...]
-    """Mean, variance and covariates of each distinct input, from the rows with other inputs."""
-    n_eigenfunctions: int
-    """The number of covariates that are eigenfunctions."""
+    n_eigenfunctions: int  # The number of covariates that are eigenfunctions.
+    # By how much the posterior weights the rows of each distinct input more; None is one.
     factor: Array | None = None
-    """By how much the posterior weights the rows of each distinct input more; None is one."""
 
 
 def score(posterior: Any, left_out: LeftOut) -> LeaveOneOut:
@@ -232,14 +223,12 @@ class FittedVariance:
     """The chosen variance model, and the losses of all candidates."""
 
     name: str
-    scale: VarianceScale | None
-    """None if the variances of the model are best."""
+    scale: VarianceScale | None  # None if the variances of the model are best.
+    # Cross-validated mean negative log density of each candidate, without constants.
     losses: dict[str, float]
-    """Cross-validated mean negative log density of each candidate, without constants."""
-    errors: Array
-    """Absolute errors in units of cross-validated standard deviations, shape (n,)."""
+    errors: Array  # Absolute errors in units of cross-validated standard deviations, shape (n,).
+    # A factor of eigenfunctions alone, if the noise is heteroscedastic; see `reweight_rows`.
     smooth: VarianceScale | None = None
-    """A factor of eigenfunctions alone, if the noise is heteroscedastic; see `reweight_rows`."""
 
 
 def reweight_rows(rows: RowBlock, smooth: VarianceScale, explained: Array) -> RowBlock:
@@ -387,8 +376,7 @@ class _Known(NamedTuple):
     """Mean, unit and limits of covariates, each of shape (p,)."""
 
     centre: Array
-    spread: Array
-    """One for eigenfunctions, which need no scaling."""
+    spread: Array  # One for eigenfunctions, which need no scaling.
     low: Array
     high: Array
 
@@ -396,8 +384,7 @@ class _Known(NamedTuple):
 class _Rows(NamedTuple):
     """Rows to which log factors are fitted."""
 
-    q: Array
-    """Squared residuals in units of their predicted variances."""
+    q: Array  # Squared residuals in units of their predicted variances.
     covariates: Array
     weight: Array
     n_local: int

@@ -40,12 +40,13 @@ from eigengp.kernels import (
     Sum,
 )
 
-_MOST_STEPS = 1_000
-"""More iterations than any round has."""
+_MOST_STEPS = 1_000  # More iterations than any round has.
+# The default relative change of the log marginal likelihood at which learning stops.
 _TOLERANCE = 1e-6
-"""The default relative change of the log marginal likelihood at which learning stops."""
 
 
+# The candidate kernels; each starts where a smoother one ended, with lengthscales times a factor.
+# None is the start of the fit.
 CANDIDATES: dict[type[Stationary], tuple[type[Stationary] | None, float]] = {
     SquaredExponential: (None, 1.0),
     RationalQuadratic: (SquaredExponential, 1.0),
@@ -53,38 +54,29 @@ CANDIDATES: dict[type[Stationary], tuple[type[Stationary] | None, float]] = {
     Matern32: (Matern52, 1.3),
     Matern12: (Matern32, 2.4),
 }
-"""The candidate kernels; each starts where a smoother one ended, with lengthscales times a factor.
-None is the start of the fit."""
+# Candidate sums; each starts where its parts ended, see `add_kernels`.
 SUMS: tuple[tuple[type[Stationary], ...], ...] = (
     (SquaredExponential, RationalQuadratic),
     (RationalQuadratic, Matern12),
     (SquaredExponential, RationalQuadratic, Matern12),
 )
-"""Candidate sums; each starts where its parts ended, see `add_kernels`."""
+# Where learning of a rational quadratic starts at most: beyond, gradients vanish.
 _LARGEST_ALPHA = 10.0
-"""Where learning of a rational quadratic starts at most: beyond, gradients vanish."""
-LEARNED_ROWS = 20_000
-"""The largest number of rows that are grouped."""
+LEARNED_ROWS = 20_000  # The largest number of rows that are grouped.
 
 
 class Round(NamedTuple):
     """One round of the tournament of kernels."""
 
-    n_rows: int
-    """The number of rows."""
-    size: int
-    """The number of rows of a group."""
-    steps: int
-    """The largest number of iterations."""
-    sum_steps: int
-    """The same for sums of kernels."""
-    keep: int
-    """The number of kernels that reach the next round."""
-    until: float
-    """The fraction of `max_time` by which the round must end."""
+    n_rows: int  # The number of rows.
+    size: int  # The number of rows of a group.
+    steps: int  # The largest number of iterations.
+    sum_steps: int  # The same for sums of kernels.
+    keep: int  # The number of kernels that reach the next round.
+    until: float  # The fraction of `max_time` by which the round must end.
+    # The number of the best kernels that are learned with and without a map of the inputs; if such
+    # maps are possible, the others are dropped.
     mapped: int = 0
-    """The number of the best kernels that are learned with and without a map of the inputs; if
-    such maps are possible, the others are dropped."""
 
 
 _ROUNDS = (
@@ -92,25 +84,23 @@ _ROUNDS = (
     Round(3_000, 300, 12, 10, 4, 0.2),
     Round(LEARNED_ROWS, 400, 15, 15, 3, 0.5, mapped=2),
 )
-MAP_STEPS = 25
-"""The largest number of iterations for a kernel of mapped inputs."""
+MAP_STEPS = 25  # The largest number of iterations for a kernel of mapped inputs.
+# The fewest rows with which a map of the inputs is learned, for each of its entries, and the same
+# if only half of them learn it.
 LEAST_MAPPED_ROWS, _ROWS_PER_ENTRY, _JUDGED_ROWS_PER_ENTRY = 500, 5, 10
-"""The fewest rows with which a map of the inputs is learned, for each of its entries, and the same
-if only half of them learn it."""
+# The loss, in nats per row, by which a kernel is so much worse that it is not compared further.
 _CLEARLY_WORSE = 0.2
-"""The loss, in nats per row, by which a kernel is so much worse that it is not compared further."""
+# The number of lengthscales beside those of a given kernel, and of iterations for each.
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
-"""The number of lengthscales beside those of a given kernel, and of iterations for each."""
-_TRIED_UNTIL = 0.25
-"""The fraction of `max_time` by which that must end."""
+_TRIED_UNTIL = 0.25  # The fraction of `max_time` by which that must end.
+# The least noise variance at the start of a round. Targets of a few groups may be nearly free of
+# noise, and those of others are then so unlikely that the first step ends far away.
 _LEAST_NOISE = 0.01
-"""The least noise variance at the start of a round. Targets of a few groups may be nearly free of
-noise, and those of others are then so unlikely that the first step ends far away."""
 _ENOUGH_SECONDS = 4.0
+# The largest number of rows of the last round for each second of `max_time`.
 _LAST_ROWS_PER_SECOND = 1_000
-"""The largest number of rows of the last round for each second of `max_time`."""
+# With less than `_ENOUGH_SECONDS` there are only the first and the last round, of so many rows.
 _FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
-"""With less than `_ENOUGH_SECONDS` there are only the first and the last round, of so many rows."""
 
 
 def learn_kernels(run: Run, rows: RowBlock, start: ExactGP) -> list[ExactGP]:
@@ -200,8 +190,8 @@ class LocalLearner:
     checkpoint: Checkpoint | None = None
     tol: float = _TOLERANCE
     n_iter: int = 0
+    # The loss of each kernel, by the number of rows; lower is better.
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
-    """The loss of each kernel, by the number of rows; lower is better."""
 
     def choose_lengthscales(self, given: ExactGP, most: int) -> ExactGP:
         """Return the model with a given kernel, or one with plausible lengthscales, if better.

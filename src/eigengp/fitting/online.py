@@ -85,10 +85,8 @@ class ExtendedFit(NamedTuple):
 
     model: EigenGP
     posterior: Any
-    value: float
-    """The negative log marginal likelihood, in standardised units."""
-    weight: float
-    """The total weight of the rows in `value`."""
+    value: float  # The negative log marginal likelihood, in standardised units.
+    weight: float  # The total weight of the rows in `value`.
     online: Online | StochasticLearner
 
 

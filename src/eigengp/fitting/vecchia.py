@@ -39,38 +39,35 @@ from eigengp.kernels import Kernel
 
 _TRIED_ROWS = 5_000
 _LEAST_LEARNED_ROWS = 1_000
+# The largest number of rows from which hyperparameters and coefficients are learned. Predictions
+# find their neighbours among all rows.
 SAMPLE_ROWS = 100_000
-"""The largest number of rows from which hyperparameters and coefficients are learned. Predictions
-find their neighbours among all rows."""
-_SAMPLE_ROWS_PER_SECOND = 4_000
-"""The largest number of them for each second of `max_time`."""
+_SAMPLE_ROWS_PER_SECOND = 4_000  # The largest number of them for each second of `max_time`.
+# The first and the largest default number of inducing points, without `max_time`.
 _FIRST_SIZE, _LAST_SIZE = 200, 400
-"""The first and the largest default number of inducing points, without `max_time`."""
+# The improvement of the held-out loss, in nats per row, that doubling them must bring.
 _WORTH = 0.01
-"""The improvement of the held-out loss, in nats per row, that doubling them must bring."""
 _ROWS_PER_POINT = 25
 _LEAST_SIZE, _MOST_SIZE = 50, 800
+# The largest number of features of all rows that the default keeps in memory.
 _MOST_FEATURES = 40_000_000
-"""The largest number of features of all rows that the default keeps in memory."""
 _SIZE_PER_SECOND = 12
-_CHUNK = 128
-"""The number of rows predicted at once."""
+_CHUNK = 128  # The number of rows predicted at once.
+# The number of rows between looks at the clock, which does not depend on the threads.
 _AT_ONCE = 16 * _CHUNK
-"""The number of rows between looks at the clock, which does not depend on the threads."""
+# The largest number of distinct inputs, and of their rows, that are left out.
 _LEFT_OUT_ROWS, _MOST_SINGLE_ROWS = 6_000, 20_000
-"""The largest number of distinct inputs, and of their rows, that are left out."""
+# For each so many of the first inputs, one more that several rows share is left out.
 _FIRST_PER_REPEAT = 20
-"""For each so many of the first inputs, one more that several rows share is left out."""
+# The number of rows from which the noise level is chosen, and that of each group of them.
 _SCORED_ROWS = (4_000, 2_000)
-"""The number of rows from which the noise level is chosen, and that of each group of them."""
-_LEAST_SECONDS = 10.0
-"""The least `max_time` with which the noise level is chosen."""
+_LEAST_SECONDS = 10.0  # The least `max_time` with which the noise level is chosen.
+# The largest ratio of mean squared errors, of the mean from all rows to that from neighbours, at
+# which the former is used: it is smoother, and its predictions are faster.
 _NOT_WORSE = 1.02
-"""The largest ratio of mean squared errors, of the mean from all rows to that from neighbours, at
-which the former is used: it is smoother, and its predictions are faster."""
+# Fractions of `max_time` by which the choice of inducing points, leave-one-out, and the solution
+# for all rows must end.
 _UNTIL = (0.55, 0.75, 1.0)
-"""Fractions of `max_time` by which the choice of inducing points, leave-one-out, and the solution
-for all rows must end."""
 
 
 def learn_with_neighbors(run: Run, start: ExactGP) -> FitResult:
@@ -106,18 +103,14 @@ class _Predicted(NamedTuple):
     """A model, its posterior, and leave-one-out predictions of some rows."""
 
     model: VecchiaPass
-    outcome: VecchiaOutcome
-    """What a pass over the rows found."""
-    posterior: VecchiaPosterior
-    """With constant noise."""
+    outcome: VecchiaOutcome  # What a pass over the rows found.
+    posterior: VecchiaPosterior  # With constant noise.
+    # Numbers of predicted inputs: the first `n_first`, and some that several rows share.
     at: NDArray[np.intp]
-    """Numbers of predicted inputs: the first `n_first`, and some that several rows share."""
-    n_first: int
-    """The number of inputs among which the mean of all rows is compared."""
-    left_out: LeftOut
-    """The predictions of their rows."""
+    n_first: int  # The number of inputs among which the mean of all rows is compared.
+    left_out: LeftOut  # The predictions of their rows.
+    # With the noise that is fitted to the predictions; None if it is not fitted.
     scored: LeaveOneOut | None = None
-    """With the noise that is fitted to the predictions; None if it is not fitted."""
 
 
 @dataclass(frozen=True)

@@ -26,16 +26,13 @@ from eigengp.backend.namespace import AnyArray, namespace
 class RowBlock:
     """Some rows of the data, in any library's arrays."""
 
-    X: AnyArray
-    """Inputs, shape (n, D)."""
-    y: AnyArray
-    """Targets, shape (n,)."""
+    X: AnyArray  # Inputs, shape (n, D).
+    y: AnyArray  # Targets, shape (n,).
+    # How many times each row counts, shape (n,); None means once.
     sample_weight: AnyArray | None = None
-    """How many times each row counts, shape (n,); None means once."""
-    start: int = 0
-    """The index of the first row in the whole data."""
+    start: int = 0  # The index of the first row in the whole data.
+    # `Σ s_i (y_i − ȳ)²` of the rows that were merged into each one, (n,); None means zero.
     scatter: AnyArray | None = None
-    """`Σ s_i (y_i − ȳ)²` of the rows that were merged into each one, (n,); None means zero."""
 
     @classmethod
     def empty(cls, n_features: int = 0) -> RowBlock:
@@ -91,10 +88,9 @@ class RowBlock:
 class Groups(NamedTuple):
     """Rows with equal inputs as one row each."""
 
+    # One row for each distinct input, with mean targets, total weights and scatters.
     rows: RowBlock
-    """One row for each distinct input, with mean targets, total weights and scatters."""
-    number: NDArray[np.intp]
-    """The index of the group of each original row, shape (N,)."""
+    number: NDArray[np.intp]  # The index of the group of each original row, shape (N,).
 
 
 def group_rows(rows: RowBlock) -> Groups:

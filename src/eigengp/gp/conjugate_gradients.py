@@ -31,11 +31,10 @@ from eigengp.gp.linalg import cholesky, solve_lower
 from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.kernels import Kernel
 
-_BLOCK = 1_024
-"""The number of rows and columns of a block."""
+_BLOCK = 1_024  # The number of rows and columns of a block.
+# The largest number of iterations in which errors are not halved: where the noise is below the
+# rounding of the kernel matrix, they never fall.
 _PATIENCE = 100
-"""The largest number of iterations in which errors are not halved: where the noise is below the
-rounding of the kernel matrix, they never fall."""
 
 
 class _Block(NamedTuple):
@@ -159,10 +158,8 @@ class Preconditioner:
 class Solution(NamedTuple):
     """What conjugate gradients found."""
 
-    x: Array
-    """Shape (N, k)."""
-    errors: Array
-    """`‖b − C x‖ / ‖b‖` of each column, as the recursion has it, shape (k,)."""
+    x: Array  # Shape (N, k).
+    errors: Array  # `‖b − C x‖ / ‖b‖` of each column, as the recursion has it, shape (k,).
     n_iter: int
 
 

@@ -27,12 +27,11 @@ from eigengp.gp.linalg import cholesky, guarded, into_inverse, solve_both, sum_l
 from eigengp.kernels import Kernel, KernelAdjoint
 from eigengp.kernels.composite import describe_terms, list_terms, pull_back_term
 
+# What a singular covariance is of, and what helps.
 _ADVICE = ("training rows", "start from a larger noise variance")
-"""What a singular covariance is of, and what helps."""
-_DEVICE_FROM = 1_000
-"""Fewer rows than this are faster in NumPy."""
+_DEVICE_FROM = 1_000  # Fewer rows than this are faster in NumPy.
+# The number of entries of a block on a device, of which several arrays exist at once.
 _DEVICE_ENTRIES = 1 << 26
-"""The number of entries of a block on a device, of which several arrays exist at once."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +58,11 @@ class DeviceBlocks:
 class ExactOutcome:
     """The log marginal likelihood of the full GP, and what its posterior needs."""
 
-    value: float
-    """`−ln p(y)`."""
-    n: float
-    """The number of rows, each counted as often as it weighs."""
-    rows: RowBlock
-    """All rows."""
-    L: AnyArray | None
-    """With `C = L Lᵀ`; None once the gradient has used up its memory."""
-    solved: Array
-    """`a = C⁻¹y`, shape (N,)."""
+    value: float  # `−ln p(y)`.
+    n: float  # The number of rows, each counted as often as it weighs.
+    rows: RowBlock  # All rows.
+    L: AnyArray | None  # With `C = L Lᵀ`; None once the gradient has used up its memory.
+    solved: Array  # `a = C⁻¹y`, shape (N,).
 
 
 @dataclass(frozen=True)

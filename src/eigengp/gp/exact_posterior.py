@@ -39,8 +39,7 @@ from eigengp.kernels import KernelColumns
 class DenseCovariance:
     """`C = L Lᵀ`, the covariance of the full GP."""
 
-    L: AnyArray
-    """In NumPy, or on a device, where all products with it are then computed."""
+    L: AnyArray  # In NumPy, or on a device, where all products with it are then computed.
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep `L` in NumPy: a device need not be there in another process."""
@@ -78,10 +77,8 @@ class DenseCovariance:
 class LowRankCovariance:
     """`C = K̃ + Ω⁻¹` with `K̃` of low rank, hence `C⁻¹ = Ω − Ω Q Qᵀ Ω`, `Q = k(X,B) V`."""
 
-    Q: Array
-    """Shape (N, R)."""
-    precision: Array
-    """The diagonal of `Ω`, shape (N,)."""
+    Q: Array  # Shape (N, R).
+    precision: Array  # The diagonal of `Ω`, shape (N,).
 
     def solve(self, right: Array) -> Array:
         """Return `C⁻¹ right`, for a vector or a matrix."""
@@ -107,10 +104,8 @@ class LowRankCovariance:
 class ConditionalPosterior:
     """A posterior that keeps all training rows."""
 
-    features: KernelColumns
-    """`k(x, X)` with the training inputs `X`."""
-    coefficients: Array
-    """`C⁻¹y`, shape (N,)."""
+    features: KernelColumns  # `k(x, X)` with the training inputs `X`.
+    coefficients: Array  # `C⁻¹y`, shape (N,).
     covariance: DenseCovariance | LowRankCovariance
     noise_variance: float
 

@@ -38,12 +38,9 @@ class Jitter:
 class Gram(NamedTuple):
     """The kernel matrix of the inducing points."""
 
-    matrix: Array
-    """`K_BB` with the jitter, shape (M, M)."""
-    jitter: float
-    """What was added to its diagonal."""
-    pull_back: Callable[[Array], KernelAdjoint]
-    """That of `K_BB` without the jitter."""
+    matrix: Array  # `K_BB` with the jitter, shape (M, M).
+    jitter: float  # What was added to its diagonal.
+    pull_back: Callable[[Array], KernelAdjoint]  # That of `K_BB` without the jitter.
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from eigengp.kernels import KERNELS, Kernel, KernelColumns
 ClassT = TypeVar("ClassT", bound=type)
 AnyRecord = Record | EstimatorRecord
 
+# The classes of each module; kernels, likelihoods and means with names are known by these.
 _MODULES = {
     "baselines.nystrom": "NystromRegressor",
     "baselines.rvm.regressor": "RVMRegressor",
@@ -59,7 +60,7 @@ _MODULES = {
     "gp.vecchia_posterior": "VecchiaPosterior",
     "kernels": "Sum Product Warped",
 }
-"""The classes of each module; kernels, likelihoods and means with names are known by these."""
+# The module of each class.
 HOMES = {
     **{each: f"eigengp.{module}" for module, own in _MODULES.items() for each in own.split()},
     **{
@@ -67,7 +68,6 @@ HOMES = {
         for each in (*KERNELS.values(), *LIKELIHOODS.values(), *MEANS.values())
     },
 }
-"""The module of each class."""
 
 
 def _random_state_fields(rng: np.random.RandomState) -> Fields:
@@ -118,6 +118,7 @@ _COLUMNS = Record(
     {"kernel": Kernel, "points": np.ndarray},
     make=lambda kernel, points: kernel.at(points),
 )
+# What is not stored as its fields or attributes, and classes of users.
 _RECORDS: dict[str, AnyRecord] = {
     "RandomState": Record(
         np.random.RandomState, {"state": dict}, make=_random_state, take=_random_state_fields
@@ -128,7 +129,6 @@ _RECORDS: dict[str, AnyRecord] = {
     ),
     "KernelColumns": _COLUMNS,
 }
-"""What is not stored as its fields or attributes, and classes of users."""
 _OURS = HOMES.keys() | _RECORDS.keys()
 
 

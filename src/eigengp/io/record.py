@@ -20,10 +20,9 @@ from eigengp.gp.mean import check_mean
 from eigengp.io.container import SavedModelError
 
 Fields = dict[str, Any]
-Estimator: TypeAlias = GPEstimator | TargetTransformed
-"""What a file can hold."""
+Estimator: TypeAlias = GPEstimator | TargetTransformed  # What a file can hold.
+# Learned attributes on which predictions depend.
 _USED = ("conformity_", "leave_one_out_errors_", "regressor_", "target_map_")
-"""Learned attributes on which predictions depend."""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ __all__ = [
     "parameter",
 ]
 
+# The kernels that an estimator takes by name.
 KERNELS: dict[str, type[Kernel]] = {
     "squared_exponential": SquaredExponential,
     "matern12": Matern12,
@@ -61,4 +62,3 @@ KERNELS: dict[str, type[Kernel]] = {
     "linear": Linear,
     "polynomial": Polynomial,
 }
-"""The kernels that an estimator takes by name."""

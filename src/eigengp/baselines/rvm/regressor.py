@@ -32,8 +32,7 @@ from eigengp.gp.linalg import FactorizationError
 from eigengp.kernels import KERNELS, Stationary
 from eigengp.kernels.base import get_lengthscale_range
 
-N_WIDTHS = 16
-"""The number of candidate lengthscales."""
+N_WIDTHS = 16  # The number of candidate lengthscales.
 _FEW_ROWS = 100
 _FOLD_ITERATIONS = 300
 _FOLD_TOL = 1e-4
@@ -45,14 +44,11 @@ _CV_ROWS = 1_000
 class WidthChoice:
     """The candidate lengthscales and their cross-validated errors."""
 
-    lengthscales: Array
-    """Shape (W,)."""
-    errors: Array
-    """Mean squared errors, shape (W,); infinite if learning failed."""
-    standard_errors: Array
-    """Standard errors of the mean squared errors, shape (W,)."""
+    lengthscales: Array  # Shape (W,).
+    errors: Array  # Mean squared errors, shape (W,); infinite if learning failed.
+    standard_errors: Array  # Standard errors of the mean squared errors, shape (W,).
+    # Log marginal likelihood of the training rows, summed over the folds, shape (W,).
     evidences: Array
-    """Log marginal likelihood of the training rows, summed over the folds, shape (W,)."""
 
     @property
     def best(self) -> float:

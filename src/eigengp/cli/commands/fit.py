@@ -14,8 +14,8 @@ from eigengp.cli.commands.methods import CLASSIFIER, METHODS, Name, build_model
 from eigengp.cli.commands.session import Session, command
 
 MethodName = Annotated[Name, typer.Option(metavar="NAME", help="The method; see below.")]
+# The options that are parameters of a model.
 _SETTINGS = {"n_components", "kernel", "likelihood", "max_time", "device"}
-"""The options that are parameters of a model."""
 _LEVEL = 0.9
 
 

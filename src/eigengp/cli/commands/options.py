@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 Sign = Literal[".", ","]
+# Likelihoods that are not Gaussian.
 OtherLikelihood = Literal["student_t", "poisson", "negative_binomial", "quantile"]
-"""Likelihoods that are not Gaussian."""
+# The options that are parameters of `TableSchema.learn`.
 ROLES = {"target", "weights", "drop", "only", "categorical", "expand_dates", "decimal"}
-"""The options that are parameters of `TableSchema.learn`."""
 
 
 def _option(metavar: str | None, help: str, *names: str, **more: Any) -> Any:  # noqa: A002

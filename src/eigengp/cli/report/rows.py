@@ -19,10 +19,8 @@ from eigengp.data.columns import as_table
 from eigengp.data.encode import PERIODS, Column
 from eigengp.inspection import grid
 
-_MOST_CATEGORIES = 100
-"""The largest number of categories of a column that are shown."""
-_DATES = 100
-"""About how many dates a curve has, if dates have seasons."""
+_MOST_CATEGORIES = 100  # The largest number of categories of a column that are shown.
+_DATES = 100  # About how many dates a curve has, if dates have seasons.
 
 
 @dataclass(frozen=True)
