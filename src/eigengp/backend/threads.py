@@ -187,15 +187,10 @@ def make_buffer(
     return _BUFFERS.take(shape, np.dtype(dtype), order)
 
 
-def limit_threads(size: int) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread if matrices of this size are small."""
-    return use_one_blas_thread() if size <= _SMALL else nullcontext()
-
-
 @contextmanager
 def speed_up_passes(size: int) -> Iterator[None]:
-    """Limit BLAS threads and reuse buffers during many passes with `size` features."""
-    with limit_threads(size), reuse_buffers():
+    """Reuse buffers during many passes; BLAS has one thread if their `size` features are few."""
+    with use_one_blas_thread() if size <= _SMALL else nullcontext(), reuse_buffers():
         yield
 
 

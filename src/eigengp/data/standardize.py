@@ -111,13 +111,8 @@ class Summary:
             apart = other.mean - self.mean
             mean = self.mean + share * apart
             squares = self.squares + other.squares + self.weight * share * apart**2
-        return Summary(
-            weight,
-            mean,
-            squares,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-        )
+        ends = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        return Summary(weight, mean, squares, *ends)
 
     def check_range(self) -> None:
         """Raise if a column is so large, or varies so little, that squares leave float64."""

@@ -149,7 +149,7 @@ def choose_map(run: Run, rows: RowBlock, start: ExactGP, until: float) -> ExactG
     run.monitor.clock.allow(until)
     if not tried or is_over():
         return None
-    groups = learner.group(start, rows.n_rows, min(own.size, n // 4))
+    groups = group_nearby(learner.rows, start.kernel, rows.n_rows, min(own.size, n // 4))
     half, others = groups[::2], groups[1::2]
     plain = learner.learn_in_round(own, start, half, most, 3)
     mapped = learner.learn_in_round(own, tried[0], half, most, 2)
@@ -208,7 +208,9 @@ class LocalLearner:
             if i and clock.is_over():
                 break
             model = replace(given, kernel=kernel)
-            objective = self._make_objective(model, self.group(model, first.n_rows, first.size))
+            objective = self._make_objective(
+                model, group_nearby(self.rows, model.kernel, first.n_rows, first.size)
+            )
             with suppress(FactorizationError), self.monitor.stage("lengthscales", steps):
                 own = (self.tol, self.monitor.step, self.checkpoint, f"lengthscales {kernel}")
                 value = minimize(objective, steps, *own).value
@@ -226,7 +228,7 @@ class LocalLearner:
             models = self._learn_candidates(start, rounds.pop(0), most)
         for each in rounds:
             mapped = [] if given else self.map_inputs(models[: each.mapped])
-            learned, groups = [], self.group(models[0], each.n_rows, each.size)
+            learned, groups = [], group_nearby(self.rows, models[0].kernel, each.n_rows, each.size)
             models = [*models[: len(mapped) or None], *mapped]
             for i, model in enumerate(models):
                 learned.append(self.learn_in_round(each, model, groups, most, len(models) - i))
@@ -292,7 +294,7 @@ class LocalLearner:
         inputs matter, by which rows are then grouped.
         """
         learned: dict[type[Stationary] | None, ExactGP] = {None: start}
-        groups = self.group(start, own.n_rows, own.size)
+        groups = group_nearby(self.rows, start.kernel, own.n_rows, own.size)
         pairs = SUMS if self._has_time else ()
         n_candidates = len(CANDIDATES) + len(pairs)
         for i, (kind, (origin, stretch)) in enumerate(CANDIDATES.items()):
@@ -302,7 +304,7 @@ class LocalLearner:
             model = replace(model, kernel=kind(lengths, before.variance, groups=before.groups))
             learned[kind] = model = self.learn_in_round(own, model, groups, most, n_candidates - i)
             if origin is None:
-                groups = self.group(model, own.n_rows, own.size)
+                groups = group_nearby(self.rows, model.kernel, own.n_rows, own.size)
         sums = []
         for i, parts in enumerate(pairs, len(CANDIDATES)):
             model = add_kernels(*(learned[kind] for kind in parts))
@@ -331,10 +333,6 @@ class LocalLearner:
     def _make_objective(self, model: ExactGP, groups: list[RowBlock]) -> LocalObjective:
         free = kernel_parameters(replace(model, kernel=limit_alpha(model.kernel)))
         return LocalObjective(free, groups, self.n_threads)
-
-    def group(self, model: ExactGP, count: int, size: int) -> list[RowBlock]:
-        """Return about `count` rows in groups of at most `size`, as near as all rows make them."""
-        return group_nearby(self.rows, model.kernel, count, size)
 
     def score_model(self, model: ExactGP, groups: list[RowBlock]) -> float:
         """Return the mean of two losses per row: `−ln p(y)`, and that with one variance for all.
