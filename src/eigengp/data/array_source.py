@@ -165,13 +165,12 @@ class ArraySource:
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, as NumPy arrays."""
         n_threads = self.n_threads if isinstance(self.X, np.ndarray) else 1
+
+        def sum_part(part: Sequence[slice]) -> SumT:
+            return reduce(iadd, (term(self._get_block(rows)) for rows in part))
+
         sums = (
-            term(self._get_block(blocks[0]))
-            if len(blocks) == 1
-            else sum_in_threads(
-                lambda part: reduce(iadd, (term(self._get_block(rows)) for rows in part)),
-                *(blocks, n_threads),
-            )
+            sum_part(blocks) if len(blocks) == 1 else sum_in_threads(sum_part, blocks, n_threads)
             for blocks in self._cut_chunks()
         )
         total: Any = reduce(iadd, sums)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 Sign = Literal[".", ","]
+_Radial = Literal["squared_exponential", "matern52", "matern32", "matern12", "rational_quadratic"]
 # Likelihoods that are not Gaussian.
 OtherLikelihood = Literal["student_t", "poisson", "negative_binomial", "quantile"]
 # The options that are parameters of `TableSchema.learn`.
@@ -72,19 +73,7 @@ MaxTime = Annotated[
     _option("SECONDS", "Approximate time limit of the fit.", min=0.0, show_default="no limit"),
 ]
 KernelName = Annotated[
-    Literal[
-        "auto",
-        "squared_exponential",
-        "matern52",
-        "matern32",
-        "matern12",
-        "rational_quadratic",
-        "periodic",
-        "additive",
-        "linear",
-        "polynomial",
-    ]
-    | None,
+    Literal["auto", _Radial, "periodic", "additive", "linear", "polynomial"] | None,
     _option("NAME", "The kernel, such as matern52.", **_CHOSEN),
 ]
 Likelihood = Annotated[
