@@ -41,7 +41,8 @@ from eigengp.data.columns import (
 )
 from eigengp.data.formats import import_arrow
 
-_IDENTIFIER = 0.8  # Text with more distinct values than this share of the rows identifies them.
+_IDENTIFIER = 0.8
+"""Text with more distinct values than this share of the rows identifies them."""
 _FEWEST_IDENTIFIERS = 10
 _KIND_NAMES = {"number": "numbers", "flag": "true or false", "category": "text", "date": "dates"}
 PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # The seasons of dates, in days.
