@@ -31,7 +31,7 @@ from eigengp import (
     TableWarning,
     inspection,
 )
-from eigengp.data.file_source import FileTable
+from eigengp.data.stream_source import FileTable
 
 N = 90
 RNG = np.random.default_rng(3)

@@ -28,8 +28,7 @@ from eigengp.estimators.base import GPRegressor
 from eigengp.gp.sensitivity import total_indices
 from eigengp.gp.variational import LatentPosterior
 
-MAX_LEVELS = 10
-"""An input with at most so many distinct values is treated as discrete."""
+MAX_LEVELS = 10  # An input with at most so many distinct values is treated as discrete.
 _BINS = 15
 _MOST_GROUPS = 1_000
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, is_numpy
+from eigengp.backend.threads import join_rows
 from eigengp.data.array_source import check_finite
 from eigengp.data.dask_source import is_dask
 from eigengp.data.formats import (
@@ -49,10 +50,7 @@ def read_labelled(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame
 
 def predict_files(estimator: Any, X: Any, predict: Callable[[Any, Array], Any]) -> Any:
     """Apply a prediction to all rows of files, chunk by chunk: an array, or a tuple of them."""
-    parts = [predict(estimator, inputs) for inputs in read_chunks(estimator, X)]
-    if isinstance(parts[0], tuple):
-        return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
-    return np.concatenate(parts)
+    return join_rows([predict(estimator, inputs) for inputs in read_chunks(estimator, X)])
 
 
 def write_predictions(estimator: Any, X: Any, path: str | Path, coverage: float | None) -> int:

@@ -61,8 +61,8 @@ from eigengp.kernels import KERNELS, Kernel
 KERNEL_NAMES = StrOptions(set(KERNELS))
 POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 _ONE_VARIANCE = ("auto", "gaussian")
+# The step of differences, in standard deviations of an input.
 _STEP = 1e-5
-"""The step of differences, in standard deviations of an input."""
 
 
 def count_outputs(y: Any) -> int:

@@ -15,11 +15,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from eigengp._typing import Array
 
-Shape = tuple[int | None, ...]
-"""None is the number of rows, which is unknown until the graph runs."""
+Shape = tuple[int | None, ...]  # None is the number of rows, which is unknown until the graph runs.
 
-_OPSET, _IR_VERSION = 17, 8
-"""Versions of ONNX that runtimes have supported since 2022."""
+_OPSET, _IR_VERSION = 17, 8  # Versions of ONNX that runtimes have supported since 2022.
 
 
 class Graph:

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 InputType = Literal["float64", "float32"]
 
-_MAX_BYTES = 2_000_000_000
-"""A graph with its constants must fit into one protobuf message."""
+_MAX_BYTES = 2_000_000_000  # A graph with its constants must fit into one protobuf message.
 
 
 def to_onnx(model: GPEstimator, *, input_type: InputType = "float64") -> ModelProto:

@@ -32,15 +32,15 @@ from eigengp.gp.target_maps import (
     measure_normality,
 )
 
+# The largest numbers of rows from which the GP is learned, and that are left out.
 _ROWS = 300, 2_000
-"""The largest numbers of rows from which the GP is learned, and that are left out."""
+# The gain in the log likelihood of targets that are independent and normal, in nats, from which a
+# map is tried.
 _CLEAR_GAIN = 5.0
-"""The gain in the log likelihood of targets that are independent and normal, in nats, from which a
-map is tried."""
+# The standard errors by which predictions must be better.
 _ERRORS = 2.0
-"""The standard errors by which predictions must be better."""
+# The least `max_time` with which maps are compared.
 _SHORTEST_FIT = 2.0
-"""The least `max_time` with which maps are compared."""
 _SAME = YeoJohnsonMap(1.0)
 
 

@@ -18,19 +18,19 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, namespace, positive
 
 _DIGITS = 3
+# The relative difference of targets that may be rounding.
 _ROUNDING = 1e-9
-"""The relative difference of targets that may be rounding."""
+# The largest error of an inverse, relative to the range of the targets.
 _INVERSE_ERROR = 1e-6
-"""The largest error of an inverse, relative to the range of the targets."""
+# The same beyond the targets, the error of a logarithm of slopes, and the step of differences.
 _RANGE_ERROR, _SLOPE_ERROR, _STEP = 1e-3, 1e-2, 1e-5
-"""The same beyond the targets, the error of a logarithm of slopes, and the step of differences."""
 _LARGEST = 1e150
+# The largest number of targets from which a power is learned.
 _MOST_ROWS = 10_000
-"""The largest number of targets from which a power is learned."""
 _NODES = np.arange(-8.0, 8.25, 0.25)
+# The trapezoidal rule for means under the standard normal distribution: exact to rounding for
+# smooth maps, and better than Gauss and Hermite's for those with corners.
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.sum(np.exp(-0.5 * _NODES**2))
-"""The trapezoidal rule for means under the standard normal distribution: exact to rounding for
-smooth maps, and better than Gauss and Hermite's for those with corners."""
 
 
 class TargetMap(Protocol):

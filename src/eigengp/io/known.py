@@ -27,6 +27,7 @@ from eigengp.kernels import KERNELS, Kernel, KernelColumns
 ClassT = TypeVar("ClassT", bound=type)
 AnyRecord = Record | EstimatorRecord
 
+# The classes of each module; kernels, likelihoods and means with names are known by these.
 _MODULES = {
     "baselines.nystrom": "NystromRegressor",
     "baselines.rvm.regressor": "RVMRegressor",
@@ -35,8 +36,7 @@ _MODULES = {
     "estimators.classifier": "EigenGPClassifier",
     "estimators.eigengp": "EigenGPRegressor",
     "estimators.exact": "ExactGPRegressor",
-    "estimators.sparse": "FITCRegressor VFERegressor PowerEPRegressor",
-    "estimators.ssgp": "SSGPRegressor",
+    "estimators.sparse": "FITCRegressor VFERegressor PowerEPRegressor SSGPRegressor",
     "fitting.model_selection": "Decision Selection",
     "fitting.online": "Online",
     "fitting.settings": "LBFGS Stochastic",
@@ -60,7 +60,7 @@ _MODULES = {
     "gp.vecchia_posterior": "VecchiaPosterior",
     "kernels": "Sum Product Warped",
 }
-"""The classes of each module; kernels, likelihoods and means with names are known by these."""
+# The module of each class.
 HOMES = {
     **{each: f"eigengp.{module}" for module, own in _MODULES.items() for each in own.split()},
     **{
@@ -68,7 +68,6 @@ HOMES = {
         for each in (*KERNELS.values(), *LIKELIHOODS.values(), *MEANS.values())
     },
 }
-"""The module of each class."""
 
 
 def _random_state_fields(rng: np.random.RandomState) -> Fields:
@@ -119,20 +118,17 @@ _COLUMNS = Record(
     {"kernel": Kernel, "points": np.ndarray},
     make=lambda kernel, points: kernel.at(points),
 )
+# What is not stored as its fields or attributes, and classes of users.
 _RECORDS: dict[str, AnyRecord] = {
     "RandomState": Record(
         np.random.RandomState, {"state": dict}, make=_random_state, take=_random_state_fields
     ),
     "RowBlock": replace(Record.of(RowBlock), make=_row_block),
     "VecchiaPosterior": replace(
-        _VECCHIA,
-        hints=_KEPT | {"approximate": bool},
-        make=_vecchia_posterior,
-        take=_vecchia_fields,
+        _VECCHIA, hints=_KEPT | {"approximate": bool}, make=_vecchia_posterior, take=_vecchia_fields
     ),
     "KernelColumns": _COLUMNS,
 }
-"""What is not stored as its fields or attributes, and classes of users."""
 _OURS = HOMES.keys() | _RECORDS.keys()
 
 

@@ -18,8 +18,7 @@ from eigengp.io import container
 from eigengp.io.container import SavedModelError
 from eigengp.io.tree import Writer, make_value
 
-FORMAT = 2
-"""The newest format: raised when files change so that earlier versions cannot read them."""
+FORMAT = 2  # The newest format: raised when files change so that earlier versions cannot read them.
 SUFFIX = ".eigengp"
 _SHOWN = ("format", "class", "versions", "n_features", "feature_names")
 

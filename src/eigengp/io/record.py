@@ -19,8 +19,8 @@ from eigengp.gp.mean import check_mean
 from eigengp.io.container import SavedModelError
 
 Fields = dict[str, Any]
+# Learned attributes on which predictions depend.
 _USED = ("conformity_", "leave_one_out_errors_", "target_map_")
-"""Learned attributes on which predictions depend."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from eigengp.data.columns import check_present
 from eigengp.data.formats import import_arrow, open_dataset
 from eigengp.data.frames import encoded_inputs
 
-_FIRST_ROWS = 100_000
-"""The rows of a large table from which the encoding is learned."""
+_FIRST_ROWS = 100_000  # The rows of a large table from which the encoding is learned.
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def collect(
     with inspection.plain_inputs():
         importance = effects.rank_inputs(model, rows)
         own = part.collect(model, rows, [each.input for each in importance], coverage)
-    stages = inspection.split_history(model)
+    stages, unknown = inspection.split_history(model), dict.fromkeys(("model_file", "data_file"))
     drawn = {
         "importance": figures.draw_importance(importance),
         "history": figures.draw_history(stages),
@@ -101,13 +101,7 @@ def collect(
     return {
         "model": model,
         "rows": rows,
-        "origin": {
-            "model_file": None,
-            "data_file": None,
-            "ignored": {},
-            "held_out": False,
-            **(origin or {}),
-        },
+        "origin": {**unknown, "ignored": {}, "held_out": False, **(origin or {})},
         "is_training": are_training_rows(model, rows),
         "importance": importance,
         "stages": stages,
