@@ -49,6 +49,7 @@ from eigengp.gp.mean import MEANS
 from eigengp.gp.target_maps import TargetMap
 
 _FEWEST_OF_CLASSES = 100  # Fewer targets of two distinct values may have them by chance.
+_SKEWED = 0.5  # The skewness from which targets are called moderately skewed.
 _TIED = 9  # Decimals to which distances are compared.
 # What a summary has of each column, the target last.
 _COLUMNS = ("mean", "squares", "low", "high")
@@ -178,6 +179,17 @@ class Dataset:
     """The map of the targets; None is the identity."""
     log_slope: float = 0.0
     """What it adds to the log marginal likelihood."""
+
+    def may_transform(self, asked: Any) -> bool:
+        """Return whether a transform is asked for, or "auto" and the targets are skewed."""
+        if asked is None or asked != "auto":
+            return asked is not None
+        if not (isinstance(self.rows, ArraySource) and isinstance(self.rows.y, np.ndarray)):
+            return False
+        about, share = self.rows.y - self.summary.mean[-1], self.rows.sample_weight
+        size = float(np.abs(about).max()) or 1.0  # Its cube may be no number.
+        second, third = (np.average((about / size) ** k, weights=share) for k in (2, 3))
+        return bool(abs(third) > _SKEWED * second**1.5)
 
 
 class _Opened(NamedTuple):

@@ -45,7 +45,7 @@ from eigengp.data.standardize import Scaling
 from eigengp.estimators._docs import inherit_parameters
 from eigengp.estimators.effects import correlate, measure_effects
 from eigengp.estimators.gaps import add_gaps, has_gaps, learn_with_gaps
-from eigengp.fitting.run import FitResult, FitWarning, Run
+from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.fitting.transform import begin_transformed_run
 from eigengp.gp.likelihoods import Gaussian
@@ -250,7 +250,12 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         settings = adapt(Settings.from_estimator(self))
         with open_dataset(frame, settings.reading) as dataset:
             if not (settings.has_weights and dataset.encoder and has_gaps(dataset, settings)):
-                with begin_transformed_run(dataset, settings) as run:
+                begin = (
+                    begin_transformed_run
+                    if dataset.may_transform(settings.transform)
+                    else begin_run
+                )
+                with begin(dataset, settings) as run:
                     return self._learn(run)
         return learn_with_gaps(self, frame, settings)
 
@@ -491,6 +496,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         return self._predict_values(X) if own is None else self._mean_and_std(X)[0]
 
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+        if self._target_map is None:
+            return self._values_and_std(X)
         return self._find_moments(*self._values_and_std(X))
 
     def _find_moments(self, values: AnyArray, std: AnyArray) -> tuple[AnyArray, AnyArray]:

@@ -23,7 +23,7 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.encode import TableEncoder
 from eigengp.data.frames import Frame
 from eigengp.data.open import Dataset, open_dataset
-from eigengp.fitting.run import FitResult
+from eigengp.fitting.run import FitResult, begin_run
 from eigengp.fitting.settings import LBFGS, Settings
 from eigengp.fitting.transform import begin_transformed_run
 
@@ -106,7 +106,8 @@ def learn_with_gaps(model: Any, frame: Frame, settings: Settings) -> FitResult:
         own = replace(settings, optimizer=clone(settings.optimizer).set_params(checkpoint=None))
     for _ in range(_MOST_FITS):
         with open_dataset(frame, own.reading) as dataset:
-            with begin_transformed_run(dataset, own) as run:
+            maps = dataset.may_transform(own.transform)
+            with (begin_transformed_run if maps else begin_run)(dataset, own) as run:
                 result: FitResult = model._learn(run)
             fitted = copy(model)
             fitted.__dict__.update(result.attributes)

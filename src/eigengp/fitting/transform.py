@@ -29,14 +29,10 @@ from eigengp.gp.target_maps import (
     YeoJohnsonMap,
     check_map,
     compute_moments,
-    measure_normality,
 )
 
 # The largest numbers of rows from which the GP is learned, and that are left out.
 _ROWS = 300, 2_000
-# The gain in the log likelihood of targets that are independent and normal, in nats, from which a
-# map is tried.
-_CLEAR_GAIN = 5.0
 # The standard errors by which predictions must be better.
 _ERRORS = 2.0
 # The least `max_time` with which maps are compared.
@@ -57,26 +53,22 @@ def transform_targets(dataset: Dataset, settings: Settings) -> tuple[Dataset, li
     """Return the rows, with transformed targets if they are to be, and what was decided."""
     asked, mean = settings.transform, settings.reading.mean
     rows: Any = dataset.rows
-    in_memory, constant = isinstance(rows, ArraySource), mean in ("constant", "zero")
-    if asked is None or (asked == "auto" and not (in_memory and constant)):
-        return dataset, []
-    if not in_memory:
+    if asked == "auto":
+        short = settings.max_time is not None and settings.max_time < _SHORTEST_FIT
+        if short or settings.learns_nothing or mean not in ("constant", "zero"):
+            return dataset, []
+    if not isinstance(rows, ArraySource):
         raise TypeError(
             "A transform of the targets is learned from all of them, in memory. Read the rows "
             "into arrays, or transform the column of the target yourself."
         )
-    if not constant:
+    if mean not in ("constant", "zero"):
         raise ValueError("A transform of the targets needs mean='constant' or mean='zero'.")
     y = on_host(rows.y)
     weight = np.ones(y.size) if rows.sample_weight is None else on_host(rows.sample_weight)
-    if asked != "auto":
-        return map_targets(dataset, _make_map(asked, y, weight), settings.reading), []
-    short = settings.max_time is not None and settings.max_time < _SHORTEST_FIT
-    if short or settings.learns_nothing or np.ptp(y) == 0.0:
-        return dataset, []
-    own = MAPS["yeo-johnson"](y, weight)
-    gain = measure_normality(own, y, weight) - measure_normality(_SAME, y, weight)
-    return _choose(dataset, own, settings) if gain > _CLEAR_GAIN else (dataset, [])
+    if asked == "auto":
+        return _choose(dataset, MAPS["yeo-johnson"](y, weight), settings)
+    return map_targets(dataset, _make_map(asked, y, weight), settings.reading), []
 
 
 def _make_map(asked: Any, y: Array, weight: Array) -> TargetMap:
