@@ -212,6 +212,15 @@ def test_the_report_says_that_its_rows_were_held_out(folder: Path, tmp_path: Pat
     assert "These are training rows." in page.read_text()
 
 
+def test_a_model_of_few_held_out_rows_can_be_used(folder: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.eigengp"
+    asked = ("-t", "price", "-o", model, "--method", "exact", "--holdout", "0.08")
+    result = call("fit", folder / "houses.csv", *asked)
+    assert "note: Intervals are calibrated on at least 9 rows, not 5." in result.stderr
+    assert not hasattr(io.read(model).model, "conformity_")
+    assert call("predict", model, folder / "test.csv").exit_code == 0
+
+
 def write_messy(path: Path, n: int = 120, encoding: str = "utf-8") -> pd.DataFrame:
     """Write a table with odd names, identifiers, dates, gaps and decimal commas."""
     rng = np.random.default_rng(5)

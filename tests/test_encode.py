@@ -269,6 +269,8 @@ def test_a_column_declared_as_a_category_is_one_though_most_levels_are_numbers()
 def test_text_that_names_the_rows_is_ignored() -> None:
     frame = {"x": range(30), "id": [f"street {i}" for i in range(30)]}
     assert TableEncoder().fit(frame).ignored_ == {"id": "an identifier"}
+    frame["id"][::3] = [None] * 10  # The share is that of the known values.
+    assert TableEncoder().fit(frame).ignored_ == {"id": "an identifier"}
 
 
 def test_objects_of_several_types_become_text() -> None:
