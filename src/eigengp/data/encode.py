@@ -410,7 +410,10 @@ class Column:
         text = get_kind(values.type) == "category"
         if self.kind == "date":
             return to_days(values, self.form if text else "")
-        return to_numbers(values, self.decimal if text else "")
+        try:
+            return to_numbers(values, self.decimal if text else "")
+        except TableError as error:
+            raise TableError(f"Column {quoted(self.name)}: {error}") from None
 
     def _check_type(self, values: Any) -> None:
         """Raise if values have another type than in `fit`."""
