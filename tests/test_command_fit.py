@@ -19,6 +19,7 @@ from eigengp import io
 from eigengp.cli import tables
 from eigengp.cli.commands.methods import METHODS, Method
 from eigengp.cli.commands.options import KernelName, name_model
+from eigengp.cli.commands.training import may_identify
 from eigengp.cli.tables import read_table
 from eigengp.kernels import KERNELS
 
@@ -109,7 +110,16 @@ def test_a_column_that_numbers_the_rows_is_pointed_out(tmp_path: Path) -> None:
     result = call(
         *("fit", tmp_path / "d.csv", "-t", "y", "-o", tmp_path / "m.eigengp", "--method", "exact")
     )
-    assert "note: Column 'row' numbers the rows" in result.stderr
+    assert "note: Column 'row' has a different whole number in each row" in result.stderr
+
+
+def test_many_whole_numbers_without_repetition_may_be_identifiers() -> None:
+    numbers = 7.0 * np.random.default_rng(0).permutation(150)
+    assert may_identify(numbers)
+    assert not may_identify(numbers[:50])  # Few, and they do not count the rows.
+    assert not may_identify(np.append(numbers, numbers[0]))
+    assert not may_identify(numbers + 0.5)
+    assert not may_identify(np.append(numbers, np.nan))
 
 
 @pytest.mark.parametrize(
