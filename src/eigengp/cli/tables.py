@@ -135,9 +135,10 @@ def _read_csv(path: Path, text: Collection[str], encoding: str | None, decimal: 
     pa = import_arrow()
     options, source = sniff_csv(path, encoding, {name: pa.string() for name in text}), str(path)
     if (known := options["read_options"].encoding) != "utf8":
-        # Decoded by PyArrow, its threads call Python, which aborts a program that ends meanwhile.
-        source = pa.BufferReader(pa.input_stream(source).read().decode(known).encode())
-        options["read_options"].encoding = "utf8"
+        # Threads of PyArrow that hold a decoder or bytes of Python abort a program that ends.
+        copy = pa.BufferOutputStream()
+        copy.write(pa.input_stream(source).read().decode(known).encode())
+        source, options["read_options"].encoding = pa.BufferReader(copy.getvalue()), "utf8"
     table = _drop_unnamed(pa.csv.read_csv(source, **options))
     check_names(table.column_names)
     if any(map(pa.types.is_binary, table.schema.types)):  # Text that is not UTF-8.
