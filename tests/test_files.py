@@ -15,11 +15,10 @@ from sklearn import config_context
 from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, FITCRegressor
 from eigengp.data import array_source
 from eigengp.data.array_source import ArraySource
-from eigengp.data.file_source import FileTable
 from eigengp.data.formats import write_table
 from eigengp.data.holdout import TrainingRows
 from eigengp.data.standardize import Scaling, StandardizedSource, Summary
-from eigengp.data.stream_source import StreamSource, read_ahead
+from eigengp.data.stream_source import FileTable, StreamSource, read_ahead
 from eigengp.gp.blocks import RowBlock
 
 pa = pytest.importorskip("pyarrow")

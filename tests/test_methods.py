@@ -119,7 +119,7 @@ def assert_same_predictions(model: Any, other: Any) -> None:
 @pytest.fixture
 def short_runs(short_search: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Search for less long; not for tests that share a fitted model."""
-    monkeypatch.setattr("eigengp.baselines.rvm.width.N_WIDTHS", 2)
+    monkeypatch.setattr("eigengp.baselines.rvm.regressor.N_WIDTHS", 2)
 
 
 @pytest.mark.usefixtures("short_runs")

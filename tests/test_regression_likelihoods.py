@@ -22,7 +22,6 @@ from eigengp import (
     Quantile,
     Stochastic,
     StudentT,
-    TargetTransformed,
 )
 from eigengp._typing import Array
 
@@ -264,13 +263,13 @@ def test_summaries_and_effects_of_other_likelihoods_and_outputs() -> None:
     assert "Bernoulli" in classifier._repr_html_()
 
 
-def test_files_and_transformers_refuse_them(tmp_path: Path) -> None:
+def test_files_and_densities_refuse_them(tmp_path: Path) -> None:
     X, y, _ = counts(40, 13)
     model = quick("poisson", optimizer=LBFGS(max_iter=1)).fit(X, y)
     with pytest.raises(ValueError, match="one output"):
         model.predict_to_file(tmp_path / "rows.csv", tmp_path / "out.csv", coverage=0.9)
     with pytest.raises(ValueError, match="Gaussian noise"):
-        TargetTransformed(quick("poisson"), "log").fit(X, y + 1.0)
+        model.log_density(X, y)
 
 
 def test_a_constant_output_beside_another_is_predicted() -> None:

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 
 from eigengp import Matern52, RVMRegressor, SquaredExponential
 from eigengp._typing import Array
-from eigengp.baselines.rvm.width import WidthChoice, choose_width, with_width
+from eigengp.baselines.rvm.regressor import WidthChoice, choose_width, with_width
 from eigengp.gp.blocks import RowBlock
 
 SEED = 0
@@ -66,7 +66,7 @@ def test_cross_validation_finds_a_good_width() -> None:
 def test_processes_do_not_change_what_cross_validation_finds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eigengp.baselines.rvm.width.N_WIDTHS", 3)
+    monkeypatch.setattr("eigengp.baselines.rvm.regressor.N_WIDTHS", 3)
     told: list[float] = []
     rows = RowBlock((X - X.mean()) / X.std(), (y - y.mean()) / y.std())
     one, two = (

@@ -20,10 +20,16 @@ from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import eigengp
-from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, TargetTransformed, io
+from eigengp import LBFGS, EigenGPRegressor, ExactGPRegressor, Gaussian, Heteroscedastic, io
 from eigengp._typing import Array
-from eigengp.cli.commands.models import open_model
-from eigengp.estimators.target_maps import LogMap, YeoJohnsonMap, check_map
+from eigengp.gp.target_maps import (
+    LogMap,
+    StraightTail,
+    YeoJohnsonMap,
+    check_map,
+    compute_moments,
+    learn_power_map,
+)
 from eigengp.metrics import mnlp, mnlp_scorer
 from finite_differences import assert_close, gradient
 
@@ -79,11 +85,11 @@ X_test, y_test = make_data(300, seed=1)
 X_new = np.array([[0.4], [1.6], [4.7]])
 
 
-def inner(**settings: Any) -> EigenGPRegressor:
+def inner(transform: Any = None, **settings: Any) -> EigenGPRegressor:
     return EigenGPRegressor(
         6,
         residual=None,
-        likelihood="gaussian",
+        likelihood=Gaussian(transform=transform),
         optimizer=LBFGS(n_restarts=1, max_iter=15),
         random_state=0,
         **settings,
@@ -91,18 +97,24 @@ def inner(**settings: Any) -> EigenGPRegressor:
 
 
 @cache
-def fitted(name: str) -> TargetTransformed:
+def fitted(name: str) -> EigenGPRegressor:
     """Return a model that was fitted once for all tests, which must not change it."""
-    return TargetTransformed(inner(), TRANSFORMS[name]).fit(X, y)
+    return inner(TRANSFORMS[name]).fit(X, y)
 
 
-def density(model: TargetTransformed, x: Array, grid: Array) -> Array:
+@cache
+def plain_logarithms() -> EigenGPRegressor:
+    return inner().fit(X, np.log(y))
+
+
+def density(model: EigenGPRegressor, x: Array, grid: Array) -> Array:
     return np.exp(model.log_density(np.repeat(x[None, :], grid.size, axis=0), grid))
 
 
 def maps(y: Array) -> list[Any]:
-    found = [YeoJohnsonMap.of(y, None), ArcsinhMap(2.0)]
-    return [*found, LogMap.of(y, None)] if np.all(y > 0.0) else found
+    one = np.ones(y.size)
+    found = [YeoJohnsonMap.of(y, one), learn_power_map(y, one), ArcsinhMap(2.0)]
+    return [*found, LogMap.of(y, one)] if np.all(y > 0.0) else found
 
 
 @pytest.mark.parametrize("shift", [0.0, -3.0])
@@ -121,21 +133,45 @@ def test_maps_increase_and_are_taken_back(shift: float) -> None:
 
 
 def test_the_power_is_that_of_scikit_learn_where_both_allow_it() -> None:
-    known = PowerTransformer(standardize=False).fit((y - 3.0)[:, None])
-    own = YeoJohnsonMap.of(y - 3.0, None)
+    one, shifted = np.ones(y.size), y - 3.0
+    unit = float(np.quantile(np.abs(shifted), 0.5, method="inverted_cdf"))
+    known = PowerTransformer(standardize=False).fit((shifted / unit)[:, None])
+    own = YeoJohnsonMap.of(shifted, one)
     assert 0.0 < own.power < 2.0
+    assert own.unit == unit
     assert own.power == pytest.approx(known.lambdas_[0], abs=2e-3)
-    expected = known.set_output().transform((y - 3.0)[:, None])[:, 0]
-    np.testing.assert_allclose(own.values(y - 3.0), expected, atol=0.05)
-    assert YeoJohnsonMap.of(np.exp(3.0 * np.log(y)), None).power == 0.0
-    assert YeoJohnsonMap.of(np.full(3, 2.0), None).power == 1.0
+    expected = known.set_output().transform((shifted / unit)[:, None])[:, 0]
+    np.testing.assert_allclose(own.values(shifted), expected, atol=0.05)
+    assert YeoJohnsonMap.of(np.exp(3.0 * np.log(y)), one).power == 0.0
+    assert YeoJohnsonMap.of(np.full(3, 2.0), np.ones(3)).power == 1.0
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e7])
+def test_the_power_map_does_not_depend_on_the_unit_of_the_targets(unit: float) -> None:
+    one = np.ones(y.size)
+    own, other = learn_power_map(y, one), learn_power_map(unit * y, one)
+    np.testing.assert_allclose(other.values(unit * y_test), own.values(y_test), rtol=1e-9)
 
 
 def test_weights_of_maps_count_as_repetitions() -> None:
     counts = np.random.default_rng(0).integers(1, 4, y.size)
     repeated, weight = np.repeat(y, counts), counts.astype(float)
-    own, known = YeoJohnsonMap.of(y, weight), YeoJohnsonMap.of(repeated, None)
+    own, known = YeoJohnsonMap.of(y, weight), YeoJohnsonMap.of(repeated, np.ones(repeated.size))
     np.testing.assert_allclose(own.values(y_test), known.values(y_test), rtol=1e-12)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_map_is_a_straight_line_beyond_the_skewed_end(sign: float) -> None:
+    targets = sign * y
+    own = learn_power_map(targets, np.ones(y.size))
+    assert own.upper == (sign > 0.0)
+    assert own.end == sign * y.max()
+    beyond = own.end + sign * np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(np.diff(own.values(beyond), 2), 0.0, atol=1e-12)
+    np.testing.assert_array_equal(own.values(targets), own.own.values(targets))
+    plain, uncertain = own.own, (np.zeros(1), np.full(1, 8.0))
+    assert abs(compute_moments(own, *uncertain)[0][0]) < 60.0 * y.max()
+    assert abs(compute_moments(plain, *uncertain)[0][0]) > 1e6 * y.max()
 
 
 @any_transform
@@ -157,24 +193,20 @@ def test_the_density_integrates_to_one_and_has_the_moments(name: str) -> None:
 def test_quantiles_agree_with_draws_and_with_the_density(name: str) -> None:
     model, levels = fitted(name), np.array([0.05, 0.3, 0.5, 0.9])
     quantiles = np.stack([model.predict_quantile(X_new, level) for level in levels], axis=1)
-    functions = model.regressor_.sample_y(X_new, 20_000, random_state=1)
+    own = model.target_map_
+    functions = own.values(model.sample_y(X_new, 20_000, random_state=1))
     noise = np.random.default_rng(2).normal(size=functions.shape)
-    observed = functions + np.sqrt(model.regressor_.noise_variance_) * noise
-    drawn = model.target_map_.targets(observed)
+    drawn = own.targets(functions + np.sqrt(model.noise_variance_) * noise)
     share = np.mean(drawn[:, :, None] <= quantiles[:, None, :], axis=1)
     np.testing.assert_allclose(share, np.tile(levels, (3, 1)), atol=0.015)
     lower, upper = model.predict_interval(X_new, coverage=0.8)
     both = [model.predict_quantile(X_new, level) for level in (0.1, 0.9)]
     np.testing.assert_allclose([lower, upper], both, rtol=1e-12)
-    np.testing.assert_allclose(
-        model.sample_y(X_new, 3, random_state=1),
-        model.target_map_.targets(model.regressor_.sample_y(X_new, 3, random_state=1)),
-    )
 
 
 def test_moments_of_logarithms_are_the_known_ones() -> None:
     model = fitted("log")
-    m, s = model.regressor_.predict(X_new, return_std=True)
+    m, s = plain_logarithms().predict(X_new, return_std=True)
     mean, std = model.predict(X_new, return_std=True)
     np.testing.assert_allclose(mean, np.exp(m + 0.5 * s**2), rtol=1e-10)
     np.testing.assert_allclose(std, mean * np.sqrt(np.expm1(s**2)), rtol=1e-10)
@@ -188,40 +220,98 @@ def test_it_beats_the_density_of_plain_targets(name: str) -> None:
     assert -np.mean(fitted(name).log_density(X_test, y_test)) < known - 0.1
 
 
+def test_a_transform_is_the_model_of_transformed_targets() -> None:
+    model, plain = fitted("log"), plain_logarithms()
+    slope = -np.sum(np.log(y))
+    assert model.log_marginal_likelihood_ == pytest.approx(plain.log_marginal_likelihood_ + slope)
+    assert model.noise_variance_ == plain.noise_variance_
+    np.testing.assert_allclose(
+        model.predict_interval(X_new), np.exp(plain.predict_interval(X_new)), rtol=1e-12
+    )
+    np.testing.assert_allclose(model.sample_y(X_new, 3), np.exp(plain.sample_y(X_new, 3)))
+
+
 def test_intervals_hold_their_coverage_once_calibrated() -> None:
-    model = TargetTransformed(inner(), "log").fit(X, y)
+    model = inner("log").fit(X, y)
     before = model.predict(X_new)
     model.calibrate(X_test[:150], y_test[:150])
     np.testing.assert_array_equal(model.predict(X_new), before)
     lower, upper = model.predict_interval(X_test[150:], 0.8)
     held = np.mean((y_test[150:] >= lower) & (y_test[150:] <= upper))
     assert abs(held - 0.8) < 0.1
-    scores = model.regressor_.conformity_
-    errors = np.abs(np.log(y_test[:150]) - model.regressor_.predict(X_test[:150]))
-    std = model.regressor_.predict(X_test[:150], return_std=True)[1]
-    np.testing.assert_allclose(scores, np.sort(errors / std))
+    plain = (
+        clone(plain_logarithms()).fit(X, np.log(y)).calibrate(X_test[:150], np.log(y_test[:150]))
+    )
+    np.testing.assert_allclose(model.conformity_, plain.conformity_)
 
 
-def test_the_evidence_in_the_units_of_the_data_chooses_the_map() -> None:
-    model = fitted("auto")
-    evidences = {
-        name: fitted(name).regressor_.log_marginal_likelihood_
-        + np.sum(fitted(name).target_map_.log_slope(y))
-        for name in ("yeo-johnson", "log")
-    }
-    best = max(evidences, key=lambda name: evidences[name])
-    assert model.target_map_ == fitted(best).target_map_
-    np.testing.assert_allclose(model.predict(X_new), fitted(best).predict(X_new))
-    rng = np.random.default_rng(2)
-    normal = 10.0 + np.sin(X[:, 0]) + 0.1 * rng.normal(size=X.shape[0])
-    kept = TargetTransformed(inner()).fit(X, normal)
-    assert kept.target_map_ == YeoJohnsonMap(1.0)
-    np.testing.assert_allclose(kept.predict(X_new), inner().fit(X, normal).predict(X_new))
+@any_transform
+def test_gradients_and_covariances_are_those_of_the_predictions(name: str) -> None:
+    model = fitted(name)
+    slopes, bends = model.predict_gradient(X_new, return_variance=True)
+    for n, x in enumerate(X_new):
+        known = gradient(lambda p: float(model.predict(p[None, :])[0]), x, 1e-4, levels=2)
+        assert_close(slopes[n], known, 1e-5)
+    assert bends.shape == X_new.shape
+    mean, cov = model.predict(X_new, return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(cov)), model.predict(X_new, return_std=True)[1])
+    assert np.all(np.linalg.eigvalsh(cov) > 0.0)
+    np.testing.assert_array_equal(mean, model.predict(X_new))
+
+
+def test_averages_are_those_of_draws() -> None:
+    model = fitted("log")
+    mean, std = model.predict_average(X_new)
+    noise = 0.5 * model.noise_variance_  # The mean of a log-normal target above its median.
+    drawn = (model.sample_y(X_new, 20_000) * np.exp(noise)).mean(axis=0)
+    assert mean == pytest.approx(model.predict(X_new).mean())
+    assert mean == pytest.approx(drawn.mean(), rel=0.01)
+    assert std == pytest.approx(drawn.std(), rel=0.05)
+
+
+def test_the_default_transforms_skewed_targets_alone() -> None:
+    model = EigenGPRegressor(random_state=0).fit(X, y)
+    decision = model.selection_["transform"]
+    assert decision.chosen == "yeo-johnson"
+    assert decision.scores["yeo-johnson"] < decision.scores["None"]
+    assert isinstance(model.target_map_, StraightTail)
+    plain = EigenGPRegressor(likelihood="heteroscedastic", random_state=0).fit(X, y)
+    assert not hasattr(plain, "target_map_")
+    gain = np.mean(model.log_density(X_test, y_test) - plain.log_density(X_test, y_test))
+    assert gain > 0.1
+    normal = 10.0 + np.sin(X[:, 0]) + 0.1 * np.random.default_rng(2).normal(size=X.shape[0])
+    kept = EigenGPRegressor(random_state=0).fit(X, normal)
+    plain.fit(X, normal)
+    assert not hasattr(kept, "target_map_")
+    np.testing.assert_array_equal(kept.predict(X_new), plain.predict(X_new))
+
+
+def test_a_skewed_function_with_noise_that_is_not_skewed_is_not_transformed() -> None:
+    x = np.linspace(-2.0, 2.0, 120)[:, None]
+    noise = 0.5 * np.random.default_rng(0).normal(size=120)
+    model = EigenGPRegressor(random_state=0).fit(x, x[:, 0] ** 4 + noise)
+    assert model.selection_["transform"].chosen == "None"
+    assert not hasattr(model, "target_map_")
+
+
+def test_neighbors_and_other_regressors_transform_targets_too() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.uniform(0.0, 6.0, (1_200, 4))
+    targets = np.exp(np.sin(rows[:, 0]) + 0.4 * rng.normal(size=1_200))
+    settings: Any = {"optimizer": LBFGS(max_iter=3), "random_state": 0}
+    model = EigenGPRegressor(max_time=8, **settings).fit(rows[:1_100], targets[:1_100])
+    assert "neighbors" in str(model.selection_["residual"])
+    assert model.selection_["transform"].chosen == "yeo-johnson"
+    assert np.all(model.predict_interval(rows[1_100:])[0] > -0.1)
+    exact = ExactGPRegressor(likelihood=Gaussian(transform="log"), **settings).fit(X, y)
+    assert np.all(exact.predict_interval(X_new)[0] > 0.0)
+    few = EigenGPRegressor(likelihood=Heteroscedastic(transform="log"), **settings).fit(X, y)
+    assert isinstance(few.target_map_, LogMap)
 
 
 def test_shares_keep_between_zero_and_one() -> None:
     shares = special.expit(3.0 * np.log(y) - 4.0)
-    model = TargetTransformed(inner(), LogitMap())
+    model = inner(LogitMap())
     lower, upper = model.fit(X, shares).predict_interval(X_new, 0.99)
     assert np.all((lower > 0.0) & (upper < 1.0))
     grid = np.linspace(0.0, 1.0, 100_001)[1:-1]
@@ -231,7 +321,7 @@ def test_shares_keep_between_zero_and_one() -> None:
 def test_rows_without_weight_say_nothing() -> None:
     more = np.concatenate([X, X_new]), np.concatenate([y, [-1.0, 0.0, 1e9]])
     weight = np.concatenate([np.ones(y.size), np.zeros(3)])
-    model = TargetTransformed(inner(), "log").fit(*more, sample_weight=weight)
+    model = inner("log").fit(*more, sample_weight=weight)
     np.testing.assert_allclose(model.predict(X_new), fitted("log").predict(X_new), rtol=1e-6)
 
 
@@ -245,8 +335,6 @@ def test_clones_pickles_names_pipelines_and_scorers() -> None:
     pipeline = make_pipeline(StandardScaler(), clone(model)).fit(X, y)
     assert pipeline.predict(X_new, return_std=True)[1].shape == (3,)
     assert np.isfinite(mnlp_scorer(pipeline, X_test, y_test))
-    assert clone(model).set_params(regressor__n_components=3).regressor.n_components == 3
-    assert TargetTransformed().regressor is None
 
 
 @pytest.mark.parametrize("name", ["auto", "yeo-johnson", "log"])
@@ -255,8 +343,8 @@ def test_models_are_saved(name: str, tmp_path: Path) -> None:
     model = fitted(name)
     model.save(tmp_path / "model.eigengp")
     again = eigengp.load(tmp_path / "model.eigengp")
-    assert isinstance(again, TargetTransformed)
     assert str(again) == str(model)
+    assert again.target_map_ == model.target_map_
     for method in ("predict", "sample_y"):
         own, known = getattr(again, method)(X_new), getattr(model, method)(X_new)
         np.testing.assert_array_equal(own, known)
@@ -265,17 +353,26 @@ def test_models_are_saved(name: str, tmp_path: Path) -> None:
     )
     np.testing.assert_array_equal(again.log_density(X_new, y[:3]), model.log_density(X_new, y[:3]))
     assert clone(again).fit(X[:30], y[:30]).n_features_in_ == 1
-    assert io.read(tmp_path / "model.eigengp").header["class"] == "TargetTransformed"
 
 
-def test_what_cannot_be_saved_or_commanded_is_said(tmp_path: Path) -> None:
+def test_a_map_that_is_not_registered_cannot_be_saved(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     with pytest.raises(io.SavedModelError, match="ArcsinhMap"):
         fitted("own").save(tmp_path / "model.eigengp")
     assert not list(tmp_path.iterdir())
-    fitted("log").save(tmp_path / "model.eigengp")
-    with pytest.raises(io.SavedModelError, match="command line does not"):
-        open_model(tmp_path / "model.eigengp")
+
+
+def test_files_are_predicted_like_arrays(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    model = inner("log").fit(pd.DataFrame(X, columns=["x"]), y)
+    path = tmp_path / "new.csv"
+    pd.DataFrame(X_new, columns=["x"]).to_csv(path, index=False)
+    new = pd.DataFrame(X_new, columns=["x"])
+    np.testing.assert_allclose(model.predict(path), model.predict(new))
+    model.predict_to_file(path, tmp_path / "out.csv", coverage=0.8)
+    found = pd.read_csv(tmp_path / "out.csv")
+    ends = model.predict_interval(path, 0.8)
+    np.testing.assert_allclose(found[["lower", "upper"]].to_numpy().T, ends)
 
 
 def test_rows_of_other_libraries_are_taken() -> None:
@@ -290,10 +387,14 @@ def test_rows_of_other_libraries_are_taken() -> None:
 
 def test_unsuitable_targets_and_maps_are_refused() -> None:
     with pytest.raises(ValueError, match="positive targets"):
-        TargetTransformed(inner(), "log").fit(X, y - 3.0)
+        inner("log").fit(X, y - 3.0)
     for transform in ("square", PowerTransformer()):
-        with pytest.raises(ValueError, match="transformer"):
-            TargetTransformed(inner(), transform).fit(X, y)
+        with pytest.raises(ValueError, match="transform must be one of"):
+            Gaussian(transform=transform)
+    with pytest.raises(ValueError, match="mean='constant'"):
+        inner("log", mean="linear").fit(X, y)
+    with pytest.raises(AttributeError, match="partial_fit"):
+        inner("log").partial_fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -308,8 +409,8 @@ def test_unsuitable_targets_and_maps_are_refused() -> None:
 )
 def test_maps_of_the_users_own_are_checked(values: Any, targets: Any, what: str) -> None:
     own = SimpleNamespace(values=values, targets=targets, log_slope=np.zeros_like)
-    with pytest.raises(ValueError, match=f"transformer=.*{what}|{what}.*transformer="):
-        TargetTransformed(inner(), own).fit(X, y)
+    with pytest.raises(ValueError, match=f"transform=.*{what}|{what}.*transform="):
+        inner(own).fit(X, y)
 
 
 def test_a_map_must_have_all_values_and_the_slope_that_it_names() -> None:
@@ -336,46 +437,32 @@ def test_targets_that_differ_by_rounding_may_have_the_same_value() -> None:
 
 
 @pytest.mark.parametrize("slope", [np.nan, -np.inf, np.inf])
-def test_a_fit_without_evidence_is_an_error_and_changes_nothing(slope: float) -> None:
+def test_a_map_without_density_is_an_error_and_changes_nothing(slope: float) -> None:
     own = SimpleNamespace(values=np.log, targets=np.exp, log_slope=lambda y: np.full_like(y, slope))
-    model = TargetTransformed(inner(), own)
-    with pytest.raises(ValueError, match=r"transformer=.*log_slope"):
+    model = inner(own)
+    with pytest.raises(ValueError, match="log_slope"):
         model.fit(X, y)
-    assert not hasattr(model, "regressor_")
     assert not hasattr(model, "target_map_")
 
 
-def test_an_error_in_a_later_fit_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = clone(fitted("log")).fit(X, y).set_params(transformer="auto")
-    before, fit = (model.regressor_, model.target_map_), EigenGPRegressor.fit
-    calls: list[Any] = []
-
-    def fit_once(self: Any, *args: Any, **settings: Any) -> Any:
-        calls.append(self)
-        if len(calls) > 1:
-            raise ArithmeticError("second")
-        return fit(self, *args, **settings)
-
-    monkeypatch.setattr(EigenGPRegressor, "fit", fit_once)
-    with pytest.raises(ArithmeticError, match="second"):
-        model.fit(X[:50], y[:50])
-    assert len(calls) == 2
-    assert model.regressor_ is before[0]
-    assert model.target_map_ is before[1]
-
-
-def test_other_wrong_arguments_are_named() -> None:
-    with pytest.raises(TypeError, match="needs arrays"):
-        TargetTransformed(inner()).fit("rows.parquet", "target")
-    for level in (0.0, 1.0, np.nan):
-        with pytest.raises(ValueError, match="level must be"):
-            fitted("log").predict_quantile(X_new, level)
+def test_other_wrong_arguments_are_named(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    many = pd.DataFrame({"x": np.linspace(0.0, 1.0, 6_000), "y": np.ones(6_000)})
+    many.to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(TypeError, match="in memory"):
+        inner("log").fit(tmp_path / "rows.parquet", "y")
     with pytest.raises(ValueError, match="inconsistent"):
         fitted("log").log_density(X_new, y[:2])
 
 
 @parametrize_with_checks(
-    [TargetTransformed(ExactGPRegressor(optimizer=LBFGS(n_restarts=1, max_iter=1), random_state=0))]
+    [
+        ExactGPRegressor(
+            likelihood=Gaussian(transform="yeo-johnson"),
+            optimizer=LBFGS(n_restarts=1, max_iter=1),
+            random_state=0,
+        )
+    ]
 )
 def test_scikit_learn_estimator_checks(estimator: Any, check: Any) -> None:
     check(estimator)

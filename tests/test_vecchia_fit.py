@@ -32,6 +32,7 @@ from eigengp.fitting.local_learner import (
     LocalLearner,
     Round,
     bisect_rows,
+    group_nearby,
     limit_alpha,
     name_kernel,
 )
@@ -226,7 +227,9 @@ def test_local_gps_learn_the_kernel_of_a_smooth_function() -> None:
     start = ExactGP(SquaredExponential([1.5, 1.5], 1.0), 0.1)
     learner = LocalLearner(rows, Monitor(False), 1)
     own = Round(900, 400, 25, 25, 1, 1.0)
-    found = learner.learn_in_round(own, start, learner.group(start, 900, 400), 25)
+    found = learner.learn_in_round(
+        own, start, group_nearby(learner.rows, start.kernel, 900, 400), 25
+    )
     assert isinstance(found.kernel, SquaredExponential)
     assert_allclose(found.kernel.lengthscale, [1.0, 3.0], rtol=0.15)
     assert_allclose(found.noise_variance, 0.01, rtol=0.1)

@@ -17,10 +17,10 @@ from eigengp import (
     LBFGS,
     EigenGPRegressor,
     ExactGPRegressor,
+    Gaussian,
     RVMRegressor,
     SSGPRegressor,
     Stochastic,
-    TargetTransformed,
     VFERegressor,
 )
 from eigengp.io import SavedModelError, container
@@ -38,7 +38,9 @@ _MODELS = (
     lambda: VFERegressor(5, **_SHORT),
     lambda: SSGPRegressor(6, **_SHORT),
     lambda: RVMRegressor(lengthscale=0.6),
-    lambda: TargetTransformed(EigenGPRegressor(5, residual=None, **_SHORT)),
+    lambda: EigenGPRegressor(
+        5, residual=None, likelihood=Gaussian(transform="yeo-johnson"), **_SHORT
+    ),
 )
 
 

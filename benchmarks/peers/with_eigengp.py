@@ -18,7 +18,7 @@ from eigengp import (
     RationalQuadratic,
     SquaredExponential,
 )
-from eigengp.backend.threads import count_available_threads, limit_threads, reuse_buffers
+from eigengp.backend.threads import count_available_threads, reuse_buffers, speed_up_passes
 from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.fitting.run import EXACT_BLOCK_ROWS
 from eigengp.gp.exact import ExactGP
@@ -60,7 +60,7 @@ def evaluation(X: Any, y: Any, points: Array, precision: str) -> Callable[[], tu
     source = ArraySource(X, y, None, choose_block_rows(X, size), count_available_threads())
 
     def evaluate() -> tuple[Any, Any]:
-        with limit_threads(size):
+        with speed_up_passes(size):
             return replace(model).evaluate(source)
 
     return evaluate

@@ -12,13 +12,13 @@ from typing import Any
 
 __version__ = "0.1.0"
 
+# The module that each name comes from; modules of the package come from the package itself.
 _HOMES = {
     each.name: node.module
     for node in ast.parse(get_data(__name__, "__init__.pyi") or b"").body
     if isinstance(node, ast.ImportFrom) and node.module
     for each in node.names
 }
-"""The module that each name comes from; modules of the package come from the package itself."""
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605
 

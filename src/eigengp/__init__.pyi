@@ -10,9 +10,7 @@ from eigengp.estimators.eigen_features import EigenFeatures
 from eigengp.estimators.eigengp import EigenGPRegressor
 from eigengp.estimators.evidence import EvidenceGradient, log_marginal_likelihood
 from eigengp.estimators.exact import ExactGPRegressor
-from eigengp.estimators.sparse import FITCRegressor, PowerEPRegressor, VFERegressor
-from eigengp.estimators.ssgp import SSGPRegressor
-from eigengp.estimators.transformed_target import TargetTransformed
+from eigengp.estimators.sparse import FITCRegressor, PowerEPRegressor, SSGPRegressor, VFERegressor
 from eigengp.fitting.run import FitWarning
 from eigengp.fitting.settings import LBFGS, Stochastic
 from eigengp.gp.likelihoods import (
@@ -72,7 +70,6 @@ __all__ = [
     "TableEncoder",
     "TableError",
     "TableWarning",
-    "TargetTransformed",
     "VFERegressor",
     "Warped",
     "conformal",

@@ -28,8 +28,7 @@ from eigengp.estimators.base import GPRegressor
 from eigengp.gp.sensitivity import total_indices
 from eigengp.gp.variational import LatentPosterior
 
-MAX_LEVELS = 10
-"""An input with at most so many distinct values is treated as discrete."""
+MAX_LEVELS = 10  # An input with at most so many distinct values is treated as discrete.
 _BINS = 15
 _MOST_GROUPS = 1_000
 
@@ -123,11 +122,9 @@ def predict_rows(model: Any, X: Any, y: ArrayLike, level: float = 0.9) -> Predic
             return normal
         ends: Any = partial(model.predict_interval, rows)
         if isinstance(model, GPRegressor) and not isinstance(model._posterior, LatentPosterior):
-
-            def ends(coverage: float) -> tuple[Array, Array]:  # Without predicting again.
-                half = model._half_width(coverage) * std
-                return mean - half, mean + half
-
+            own = model._target_map  # Without predicting again, if that is enough.
+            values = (mean, std) if own is None else model._values_and_std(model._inputs(rows))
+            ends = partial(model._find_ends, *values)
         levels, _ = normal.coverage_curve
         if hasattr(model, "conformity_"):  # n rows guarantee at most n/(n + 1).
             levels = levels[levels <= model.conformity_.size / (model.conformity_.size + 1)]

@@ -23,8 +23,8 @@ from eigengp.backend.namespace import AnyArray, is_numpy
 
 logger = logging.getLogger(__name__)
 
+# Sums may be taken in any order, which is the same in every run of the same machine code.
 _FAST = {"reassoc", "contract", "nsz"}
-"""Sums may be taken in any order, which is the same in every run of the same machine code."""
 
 
 @cache

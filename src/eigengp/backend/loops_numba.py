@@ -38,9 +38,9 @@ _TABLES = tuple(
     (types.Array(of, 2, "C", readonly=True), types.Array(of, 2, "C"))
     for of in (types.float64, types.float32)
 )
+# The number of points whose distances are measured at once, and of groups of them. The nearest of
+# each group tell which groups are searched.
 _SCANNED, _GROUPS = 8_192, 512
-"""The number of points whose distances are measured at once, and of groups of them. The nearest of
-each group tell which groups are searched."""
 
 
 @numba.njit(inline="always")

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, empty_beside, is_numpy, namespace
 
+# The number of features that are copied at once.
 _GATHERED, _GATHERED_ON_DEVICE = 1_000_000, 200_000_000
-"""The number of features that are copied at once."""
 
 
 @lru_cache(maxsize=8)

@@ -16,8 +16,7 @@ import numpy as np
 
 from eigengp._typing import Array
 
-AnyArray = Any
-"""An array of any library that follows the array API standard."""
+AnyArray = Any  # An array of any library that follows the array API standard.
 
 _NUMPY_NAMES = {np.dtype(np.float64): "float64", np.dtype(np.float32): "float32"}
 
@@ -116,9 +115,7 @@ def positive(x: AnyArray) -> AnyArray:
 
 def row_dots(x: AnyArray, z: AnyArray) -> AnyArray:
     """Return the inner product of each row of `x` with the same row of `z`, shape (n,)."""
-    if is_numpy(x):
-        return np.einsum("ni,ni->n", x, z)
-    return namespace(x).sum(x * z, axis=1)
+    return np.einsum("ni,ni->n", x, z) if is_numpy(x) else namespace(x).sum(x * z, axis=1)
 
 
 def take_inputs(X: AnyArray, dims: Sequence[int] | None) -> AnyArray:

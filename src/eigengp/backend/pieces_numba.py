@@ -18,10 +18,10 @@ if getattr(config, "DISABLE_JIT", False):
 READ_1, READ_2, READ_3 = (types.Array(types.float64, d, "C", readonly=True) for d in (1, 2, 3))
 WRITE_1, WRITE_2 = (types.Array(types.float64, d, "C") for d in (1, 2))
 INDEX_1, INDEX_2 = (types.Array(types.intp, d, "C", readonly=True) for d in (1, 2))
+# The number of points that are treated at once, and stay in the cache of the processor.
 AT_ONCE = 512
-"""The number of points that are treated at once, and stay in the cache of the processor."""
+# The number of columns in a block: as many numbers of float32 as fit into the widest register.
 _LANES = 16
-"""The number of columns in a block: as many numbers of float32 as fit into the widest register."""
 
 
 @numba.njit(inline="always")
@@ -29,18 +29,10 @@ def _exp(x):
     # exp of numbers between −700 and 700: 2ⁿ times a polynomial, which fills wide registers.
     n = np.floor(x * 1.4426950408889634 + 0.5)
     r = (x - n * 0.6931471803691238) - n * 1.9082149292705877e-10
-    p = 2.505210838544172e-08
-    p = p * r + 2.755731922398589e-07
-    p = p * r + 2.7557319223985893e-06
-    p = p * r + 2.48015873015873e-05
-    p = p * r + 0.0001984126984126984
-    p = p * r + 0.001388888888888889
-    p = p * r + 0.008333333333333333
-    p = p * r + 0.041666666666666664
-    p = p * r + 0.16666666666666666
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
+    p = (2.505210838544172e-08 * r + 2.755731922398589e-07) * r + 2.7557319223985893e-06
+    p = ((p * r + 2.48015873015873e-05) * r + 0.0001984126984126984) * r + 0.001388888888888889
+    p = ((p * r + 0.008333333333333333) * r + 0.041666666666666664) * r + 0.16666666666666666
+    p = ((p * r + 0.5) * r + 1.0) * r + 1.0
     return p * np.int64((np.int64(n) + 1023) << 52).view(np.float64)
 
 
@@ -55,17 +47,9 @@ def find_log(x):
     e += more
     z = (m - 1.0) / (m + 1.0)
     q = z * z
-    p = 1.0 / 21.0
-    p = p * q + 1.0 / 19.0
-    p = p * q + 1.0 / 17.0
-    p = p * q + 1.0 / 15.0
-    p = p * q + 1.0 / 13.0
-    p = p * q + 1.0 / 11.0
-    p = p * q + 1.0 / 9.0
-    p = p * q + 1.0 / 7.0
-    p = p * q + 1.0 / 5.0
-    p = p * q + 1.0 / 3.0
-    p = p * q + 1.0
+    p = ((1.0 / 21.0 * q + 1.0 / 19.0) * q + 1.0 / 17.0) * q + 1.0 / 15.0
+    p = ((p * q + 1.0 / 13.0) * q + 1.0 / 11.0) * q + 1.0 / 9.0
+    p = (((p * q + 1.0 / 7.0) * q + 1.0 / 5.0) * q + 1.0 / 3.0) * q + 1.0
     return e * 0.6931471805599453 + 2.0 * z * p
 
 

@@ -37,25 +37,22 @@ from eigengp.backend.namespace import AnyArray, cast, is_numpy, namespace
 
 T = TypeVar("T")
 
+# The size of matrices up to which BLAS has one thread: as many rows as the default exact GP has.
+# Threads would be a third faster on an idle machine, and far slower on a busy one, since idle ones
+# keep spinning.
 _SMALL = 2000
-"""The size of matrices up to which BLAS has one thread: as many rows as the default exact GP has.
-Threads would be a third faster on an idle machine, and far slower on a busy one, since idle ones
-keep spinning."""
+# The largest number of stripes, and so of threads; it does not depend on the machine.
 _STRIPES = 16
-"""The largest number of stripes, and so of threads; it does not depend on the machine."""
 _SMALLEST_BUFFER = 1 << 15
 _MOST_FREE_BYTES = 1 << 27
-_SMALL_PRODUCT = 1_000_000
-"""The largest number of multiplications that OpenBLAS treats as small."""
-_SHORTEST_TILE = 256
-"""Shorter tiles cost more in calls than they save in copies."""
+_SMALL_PRODUCT = 1_000_000  # The largest number of multiplications that OpenBLAS treats as small.
+_SHORTEST_TILE = 256  # Shorter tiles cost more in calls than they save in copies.
 
 
 class _SharedContext:
     """What holds while at least one context is open, in any thread; a forked process has none."""
 
-    _close: Callable[[], object]
-    """Called when the last context has closed."""
+    _close: Callable[[], object]  # Called when the last context has closed.
 
     def __init__(self) -> None:
         self.reset()
@@ -112,8 +109,8 @@ def _count_blas_threads() -> int:
 
 
 _BLAS_LIMIT = _BlasLimit()
+# A context that limits BLAS to one thread, so that its results do not depend on their number.
 use_one_blas_thread = _BLAS_LIMIT.open
-"""A context that limits BLAS to one thread, so that its results do not depend on their number."""
 
 
 def count_available_threads() -> int:
@@ -179,10 +176,8 @@ class _Buffers(_SharedContext):
 
 
 _BUFFERS = _Buffers()
-reuse_buffers = _BUFFERS.open
-"""A context in which recycled arrays are reused."""
-recycle = _BUFFERS.give
-"""Return the memory of an array that is no longer used."""
+reuse_buffers = _BUFFERS.open  # A context in which recycled arrays are reused.
+recycle = _BUFFERS.give  # Return the memory of an array that is no longer used.
 
 
 def make_buffer(
@@ -192,20 +187,15 @@ def make_buffer(
     return _BUFFERS.take(shape, np.dtype(dtype), order)
 
 
-def limit_threads(size: int) -> AbstractContextManager[None]:
-    """Limit BLAS to one thread if matrices of this size are small."""
-    return use_one_blas_thread() if size <= _SMALL else nullcontext()
-
-
 @contextmanager
 def speed_up_passes(size: int) -> Iterator[None]:
-    """Limit BLAS threads and reuse buffers during many passes with `size` features."""
-    with limit_threads(size), reuse_buffers():
+    """Reuse buffers during many passes; BLAS has one thread if their `size` features are few."""
+    with use_one_blas_thread() if size <= _SMALL else nullcontext(), reuse_buffers():
         yield
 
 
+# Has the attribute `member` in threads of a pool, which do not use a pool themselves.
 _HERE = local()
-"""Has the attribute `member` in threads of a pool, which do not use a pool themselves."""
 
 
 @cache
@@ -325,6 +315,18 @@ def _run_job(
         job.finish()
 
 
+def cut_rows(n: int, size: int) -> list[slice]:
+    """Return `n` rows in parts of so many."""
+    return [slice(i, min(i + size, n)) for i in range(0, n, size)]
+
+
+def join_rows(parts: Sequence[Any]) -> Any:
+    """Return the arrays of consecutive parts of the rows as one; or tuples of arrays as a tuple."""
+    if isinstance(parts[0], tuple):
+        return tuple(map(join_rows, zip(*parts, strict=True)))
+    return namespace(parts[0]).concat(parts, axis=0)
+
+
 def map_in_threads(
     function: Callable[[Any], T], items: Sequence[Any], n_threads: int | None = None
 ) -> list[T]:
@@ -332,6 +334,13 @@ def map_in_threads(
     found: list[T] = []
     _run_job(lambda own: [function(each) for each in own], items, n_threads, found.extend)
     return found
+
+
+def map_rows(
+    function: Callable[[slice], Any], n: int, size: int, n_threads: int | None = None
+) -> Any:
+    """Return what a function returns for `n` rows, so many at a time; see `join_rows`."""
+    return join_rows(map_in_threads(function, cut_rows(n, size) or [slice(0)], n_threads))
 
 
 def sum_in_threads(

@@ -67,7 +67,7 @@ class NystromRegressor(InducingPointRegressor):
     _learn = staticmethod(_learn)
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "optimizer": [*InducingPointRegressor._parameter_constraints["optimizer"], None],
+        "optimizer": [*InducingPointRegressor._parameter_constraints["optimizer"], None]
     }
 
     optimizer: Any = None

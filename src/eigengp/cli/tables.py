@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any, Self
 
 import numpy as np
 
+from eigengp import io
 from eigengp._format import format_value, quoted, shorten
 from eigengp._typing import Array
 from eigengp.data.columns import (
@@ -41,13 +42,12 @@ from eigengp.data.formats import (
     open_dataset,
     sniff_csv,
 )
+from eigengp.estimators.base import GPRegressor
 from eigengp.inspection import feature_names
 
 _MOST_OPTIONS, _LONG_OPTION = 8, 100
-MEMORY_SHARE = 0.25
-"""Tables that take a larger share of the memory are read in chunks."""
-_EXPANSION = 5
-"""How much larger compressed files and Parquet are in memory."""
+MEMORY_SHARE = 0.25  # Tables that take a larger share of the memory are read in chunks.
+_EXPANSION = 5  # How much larger compressed files and Parquet are in memory.
 _NUMBERS = ("mean", "std", "min", "max")
 _HISTOGRAM_BINS, _HISTOGRAM_CATEGORIES, _SHOWN_CATEGORIES = 16, 8, 4
 
@@ -460,3 +460,21 @@ def format_drop(names: Iterable[str]) -> str:
     options = [f"--drop {quote(name)}" for name in names]
     shown = [each for each in options if len(each) < _LONG_OPTION][:_MOST_OPTIONS]
     return " ".join(shown) + (" …" if len(shown) < len(options) else "")
+
+
+def open_model(path: Path, target: str | None = None) -> tuple[io.Saved, TableSchema]:
+    """Read a model that was written by `fit` or saved from Python, and the schema of its table.
+
+    The inputs of a model saved from Python are numbers, and its target is the one given.
+    """
+    saved = io.read(path)
+    model, classifies = saved.model, hasattr(saved.model, "classes_")
+    usable = isinstance(model, GPRegressor) or classifies
+    if not usable or hasattr(model, "output_covariance_"):
+        raise io.SavedModelError(
+            f"{path} holds a {type(model).__name__}, which the command line does not support; "
+            "load it in Python with eigengp.load."
+        )
+    roles = {"target": "", "labels": classifies} | saved.about.get("schema", {})
+    schema = TableSchema.of_model(model, **roles)
+    return saved, replace(schema, target=target or schema.target)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from eigengp.backend.namespace import AnyArray, is_numpy, namespace, on_host
 from eigengp.backend.threads import (
+    join_rows,
     map_in_threads,
     reuse_buffers,
     sum_in_threads,
@@ -21,26 +22,22 @@ from eigengp.backend.threads import (
 )
 from eigengp.gp.blocks import RowBlock, RowSource, SumT, in_memory
 
-BLOCK_ROWS = 1024
-"""The default number of rows in a block."""
+BLOCK_ROWS = 1024  # The default number of rows in a block.
+# The approximate number of features in a block, so large that threads seldom wait for the GIL.
 _BLOCK_ENTRIES = 1 << 19
-"""The approximate number of features in a block, so large that threads seldom wait for the GIL."""
 _BLOCK_RANGE = (512, 16384)
-_TOGETHER = 4
-"""Several blocks are a multiple of this, so that two or four threads have equal work."""
-_WORTH_THREADS = 1 << 17
-"""The number of features from which predictions in threads are faster."""
+_TOGETHER = 4  # Several blocks are a multiple of this, so that two or four threads have equal work.
+_WORTH_THREADS = 1 << 17  # The number of features from which predictions in threads are faster.
 _MOST_CHUNK_ROWS = 1 << 16
 _CHUNK_NUMBERS = 1 << 21
 _MOST_ENTRIES = 1 << 22
-_DEVICE_BYTES = 1 << 33
-"""The assumed memory of a device that does not report it."""
+_DEVICE_BYTES = 1 << 33  # The assumed memory of a device that does not report it.
+# Bytes per feature, eight times its size: a device needs large blocks, and several arrays of a
+# block exist at once.
 _DEVICE_SHARE = 64
-"""Bytes per feature, eight times its size: a device needs large blocks, and several arrays of a
-block exist at once."""
 _DEVICE_RANGE = (1 << 12, 1 << 24)
+# The number of rows in a block on a device is a multiple of this, for fused passes.
 _DEVICE_STEP = 1 << 10
-"""The number of rows in a block on a device is a multiple of this, for fused passes."""
 
 
 def count_chunk_rows(n_features: int) -> int:
@@ -168,14 +165,12 @@ class ArraySource:
     def total(self, term: Callable[[RowBlock], SumT]) -> SumT:
         """Return the sum of `term(block)` over all blocks, as NumPy arrays."""
         n_threads = self.n_threads if isinstance(self.X, np.ndarray) else 1
+
+        def sum_part(part: Sequence[slice]) -> SumT:
+            return reduce(iadd, (term(self._get_block(rows)) for rows in part))
+
         sums = (
-            term(self._get_block(blocks[0]))
-            if len(blocks) == 1
-            else sum_in_threads(
-                lambda part: reduce(iadd, (term(self._get_block(rows)) for rows in part)),
-                blocks,
-                n_threads,
-            )
+            sum_part(blocks) if len(blocks) == 1 else sum_in_threads(sum_part, blocks, n_threads)
             for blocks in self._cut_chunks()
         )
         total: Any = reduce(iadd, sums)
@@ -189,8 +184,7 @@ class ArraySource:
             return
         size = count_chunk_rows(self.n_features)
         for start in range(0, self.n_rows, size):
-            end = min(start + size, self.n_rows)
-            yield _cut_blocks(start, end, self.block_rows)
+            yield _cut_blocks(start, min(start + size, self.n_rows), self.block_rows)
 
 
 def pick_rows(blocks: Iterable[RowBlock], rows: NDArray[np.intp]) -> RowBlock:
@@ -253,7 +247,4 @@ def map_blocks(function: Callable[[AnyArray], Any], X: AnyArray, n_columns: int 
             return function(cut(blocks[0]))
     with reuse_buffers():
         found = map_in_threads(lambda rows: function(cut(rows)), blocks, None if host else 1)
-    if isinstance(found[0], tuple):
-        join = namespace(found[0][0]).concat
-        return tuple(join(each, axis=0) for each in zip(*found, strict=True))
-    return namespace(found[0]).concat(found, axis=0)
+    return join_rows(found)

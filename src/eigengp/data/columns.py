@@ -24,8 +24,9 @@ _MOSTLY = 0.9
 _NO_VALUE = ("", "-", "–", "—", "?", ".", "na", "n/a", "<na>", "nan", "null", "none")
 """What stands for a missing value in a column of numbers, in lower case."""
 _UNIT = re.compile(r"[\s\u00a0\u202f'’$€£¥%]")
+# Whole numbers, and digits that begin with a zero, as post codes do.
 _DIGITS, _CODE = re.compile(r"[1-9]\d*|0"), re.compile(r"0\d+")
-"""Whole numbers, and digits that begin with a zero, as post codes do."""
+# Numbers by their decimal separator; those with thousands separators do not begin with a zero.
 _NUMBERS = {
     sign: re.compile(
         rf"(?=.*\d)[-+]?([1-9]\d{{0,2}}({re.escape(other)}\d{{3}})+|\d+)?"
@@ -34,7 +35,6 @@ _NUMBERS = {
     )
     for sign, other in (".,", ",.")
 }
-"""Numbers by their decimal separator; those with thousands separators do not begin with a zero."""
 _DATE = re.compile(r"\s*\d{1,4}[-/. ]\d{1,2}[-/. ]\d{1,4}(\D.*)?")
 _DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d-%m-%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y.%m.%d")
 _TIMES = ("", " %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M")
@@ -42,8 +42,7 @@ ASK_DECIMAL = (
     "pass decimal='.' or decimal=',' to TableEncoder (on the command line, --decimal . or "
     "--decimal ,)"
 )
-_DAY = 86_400e6
-"""Microseconds in a day."""
+_DAY = 86_400e6  # Microseconds in a day.
 
 
 class TableError(ValueError):

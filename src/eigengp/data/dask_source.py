@@ -18,8 +18,7 @@ from eigengp.backend.threads import speed_up_passes
 from eigengp.data.array_source import ArraySource, check_finite, pick_rows
 from eigengp.gp.blocks import RowBlock, SumT, in_memory
 
-_FAN_IN = 8
-"""The number of sums added at a time in the reduction tree."""
+_FAN_IN = 8  # The number of sums added at a time in the reduction tree.
 
 
 def is_dask(X: Any) -> bool:
@@ -82,12 +81,9 @@ def _align_column(X: Any, name: str, column: Any) -> Any:
 class Group:
     """Some rows on one worker."""
 
-    blocks: Any
-    """A future that holds a list of row blocks."""
-    worker: str
-    """The address of the worker; another one takes over if it is lost."""
-    edges: tuple[int, int]
-    """The number of the first row, and of the row after the last."""
+    blocks: Any  # A future that holds a list of row blocks.
+    worker: str  # The address of the worker; another one takes over if it is lost.
+    edges: tuple[int, int]  # The number of the first row, and of the row after the last.
 
 
 @dataclass(frozen=True)

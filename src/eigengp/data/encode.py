@@ -45,12 +45,9 @@ _IDENTIFIER = 0.8
 """Text of which more than this share of the values is distinct identifies rows."""
 _FEWEST_IDENTIFIERS = 10
 _KIND_NAMES = {"number": "numbers", "flag": "true or false", "category": "text", "date": "dates"}
-PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
-"""The seasons of dates, in days."""
-_CODE_SIZE = 128
-"""The number of features of a category with very many levels."""
-_DRAWS = 16
-"""The number of known values that stand for a missing one."""
+PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # The seasons of dates, in days.
+_CODE_SIZE = 128  # The number of features of a category with very many levels.
+_DRAWS = 16  # The number of known values that stand for a missing one.
 
 
 # scikit-learn ships no types, so its classes are Any to mypy.

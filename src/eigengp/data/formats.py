@@ -13,6 +13,7 @@ from typing import Any
 from eigengp._atomic import check_target, replace_atomically
 from eigengp._typing import Array
 
+# The format of a file, by its ending.
 FORMATS = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -22,9 +23,8 @@ FORMATS = {
     ".csv": "csv",
     ".tsv": "csv",
 }
-"""The format of a file, by its ending."""
+# The endings of files that `write_table` writes.
 WRITTEN = tuple(each for each in FORMATS if each != ".tsv")
-"""The endings of files that `write_table` writes."""
 OTHER_ENCODING = (
     "its text is not in the expected encoding. Convert it to UTF-8, or pass its encoding on the "
     "command line, such as --encoding cp1252 (Windows, Western Europe) or cp1251 (Cyrillic)."

@@ -1,4 +1,4 @@
-"""Frames of pandas, Polars and PyArrow as data of `fit` and `predict`."""
+"""Frames of pandas, Polars and PyArrow as data of `fit` and `predict`; rows without a target."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from datetime import date
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import clone
+from sklearn.utils import _safe_indexing, check_array, check_consistent_length
+from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils.validation import _check_feature_names, _check_n_features, _get_feature_names
 
 from eigengp._format import quoted
+from eigengp._typing import Array
 from eigengp.data.columns import (
     TableError,
     check_names,
@@ -27,10 +31,9 @@ from eigengp.data.dask_source import is_dask
 from eigengp.data.encode import TableEncoder
 from eigengp.data.formats import explain_errors, is_table, open_dataset
 
-_FIRST_ROWS = 100_000
-"""The number of rows of files from which their encoding is learned."""
+_FIRST_ROWS = 100_000  # The number of rows of files from which their encoding is learned.
+# The encoder that has made the arrays which models take; False if they take what it encodes.
 ENCODED_BY: ContextVar[TableEncoder | bool] = ContextVar("encoded_by", default=False)
-"""The encoder that has made the arrays which models take; False if they take what it encodes."""
 
 
 @contextmanager
@@ -236,3 +239,37 @@ def check_frame(X: Any) -> None:
             f"Column {name!r} of X holds {what}, but is an input of numbers. Convert it, or fit "
             "frames that hold it with categorical_features='from_dtype'."
         )
+
+
+def find_unlabelled(y: Any) -> NDArray[np.bool_] | None:
+    """Return which targets are NaN, None or NA, shape (N,); None if there are none."""
+    values = np.asarray(y)
+    if values.ndim != 1 or values.dtype.kind not in "fO":
+        return None
+    if values.dtype.kind == "f":
+        missing = np.isnan(values)
+    else:
+        missing = np.array([v is None or is_scalar_nan(v) or is_pandas_na(v) for v in values], bool)
+    return missing if missing.any() else None
+
+
+def split_labelled(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, Array | None]:
+    """Return the labelled rows (X, y, weights), and the inputs of the others if there are any.
+
+    Examples
+    --------
+    >>> X, y, weight, others = split_labelled([[0.0], [1.0], [2.0]], [1.0, np.nan, 3.0], None)
+    >>> y, others
+    (array([1., 3.]), array([[1.]]))
+    """
+    missing = None if y is None else find_unlabelled(y)
+    if missing is None:
+        return X, y, sample_weight, None
+    check_consistent_length(X, y)
+    if missing.all():
+        raise ValueError("All targets in y are missing (NaN or None); some rows need a target.")
+    known = np.flatnonzero(~missing)
+    others = _safe_indexing(X, np.flatnonzero(missing))
+    weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+    labelled = _safe_indexing(X, known)
+    return labelled, np.asarray(y)[known], weight, check_array(others, dtype=np.float64)

@@ -16,16 +16,15 @@ from eigengp.data.array_source import ArraySource
 from eigengp.gp.blocks import RowBlock, RowSource, group_rows, has_equal_inputs
 
 SumT = TypeVar("SumT", bound=Any)
+# A function from a block of the source to a block of the view.
 BlockMap: TypeAlias = Callable[[RowBlock], RowBlock]
-"""A function from a block of the source to a block of the view."""
 
 _HELD_OUT_ROWS = 5_000
 _MANY = 50
 _MOST_GROUPED = 200_000
-_SLOW_FROM = 1_000_000
-"""With more rows than this, scikit-learn's sampling may take seconds."""
+_SLOW_FROM = 1_000_000  # With more rows than this, scikit-learn's sampling may take seconds.
+# Up to so many rows on a device are standardised at once, and copied without the held-out set.
 COPIED_ROWS = 1 << 21
-"""Up to so many rows on a device are standardised at once, and copied without the held-out set."""
 _HASH = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
@@ -104,8 +103,8 @@ class TrainingRows(View):
     """
 
     stride: int
+    # Blocks by the number of their first row.
     _blocks: dict[int, RowBlock] = field(default_factory=dict, init=False, repr=False)
-    """Blocks by the number of their first row."""
 
     @property
     def block_map(self) -> BlockMap:
@@ -131,11 +130,7 @@ class TrainingRows(View):
 
     def take_held_out(self) -> RowBlock:
         """Return a copy of the held-out set."""
-        chunk = 1 << 16
-        starts = range(0, self.n_rows, chunk)
-        parts = (np.arange(i, min(i + chunk, self.n_rows)) for i in starts)
-        rows = np.concatenate([part[_is_held_out(part, self.stride)] for part in parts])
-        return self.source.take(rows)
+        return self.source.take(np.flatnonzero(_is_held_out(np.arange(self.n_rows), self.stride)))
 
 
 def _drop_held_out(block: RowBlock, stride: int) -> RowBlock:

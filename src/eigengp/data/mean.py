@@ -16,10 +16,9 @@ from eigengp.data.standardize import Scaling, StandardizedSource, Summary
 from eigengp.gp.blocks import RowSource
 from eigengp.gp.mean import MEANS, RegressorMean
 
+# A mean that leaves less, relative to the spread of the targets, explains them exactly.
 _EXACT = 1e-10
-"""A mean that leaves less, relative to the spread of the targets, explains them exactly."""
-_FOLDS = 5
-"""The number of folds in which a regressor for the mean is cross-fitted."""
+_FOLDS = 5  # The number of folds in which a regressor for the mean is cross-fitted.
 
 
 def fit_mean(name: str, rows: RowSource, scaling: Scaling) -> Scaling:

@@ -15,37 +15,26 @@ from sklearn.neighbors import NearestNeighbors
 
 from eigengp._typing import Array
 from eigengp.backend.loops import find_loops
-from eigengp.backend.namespace import (
-    AnyArray,
-    Placed,
-    beside,
-    is_numpy,
-    namespace,
-    on_host,
-)
+from eigengp.backend.namespace import AnyArray, Placed, beside, is_numpy, namespace, on_host
 from eigengp.backend.threads import map_in_threads, use_one_openmp_thread
 from eigengp.gp.blocks import RowBlock
 
+# The largest number of inputs for which a tree is used, and for which it is among few points.
 _TREE_UP_TO, _FLAT = 10, 3
-"""The largest number of inputs for which a tree is used, and for which it is among few points."""
+# The least number of points for which a tree is used, and the same for up to three inputs.
 _TREE_FROM, _FLAT_TREE_FROM = 50_000, 2_000
-"""The least number of points for which a tree is used, and the same for up to three inputs."""
-_MANY_POINTS = 100_000
-"""The largest number of points among which the search is always exact."""
+_MANY_POINTS = 100_000  # The largest number of points among which the search is always exact.
+# The number of points on which a tree is tried, and of neighbours for each.
 _TRIED, _TRIED_NEIGHBOURS = 256, 64
-"""The number of points on which a tree is tried, and of neighbours for each."""
-_QUICK = 4_000
-"""The number of distances per input at which a tree is as fast as cells."""
+_QUICK = 4_000  # The number of distances per input at which a tree is as fast as cells.
+# The approximate number of points per cell, and the least number of searched cells.
 _CELL_SIZE, _CELLS_SEARCHED = 100, 128
-"""The approximate number of points per cell, and the least number of searched cells."""
-_BATCH = 20
-"""Faiss rounds differently for fewer inputs."""
+_BATCH = 20  # Faiss rounds differently for fewer inputs.
 _SEARCHED_AT_ONCE, _SCANNED_AT_ONCE = 1_024, 128
+# The number of distances that a device computes at once, and of points up to which it is faster
+# than a tree, which is on the CPU.
 _PAIRS_ON_DEVICE, _SCANNED_ON_DEVICE = 1 << 26, 200_000
-"""The number of distances that a device computes at once, and of points up to which it is faster
-than a tree, which is on the CPU."""
-_FAR = 1e15
-"""Inputs are clipped here, because float32 cannot hold larger squares."""
+_FAR = 1e15  # Inputs are clipped here, because float32 cannot hold larger squares.
 
 
 def build_index(points: Array) -> Exact | Approximate:
@@ -300,8 +289,7 @@ class NeighborSource:
     rows: RowBlock
     index: NDArray[np.intp]
     n_threads: int = 1
-    is_complete: bool = False
-    """Whether every row is summed, with all earlier rows as neighbours."""
+    is_complete: bool = False  # Whether every row is summed, with all earlier rows as neighbours.
 
     @property
     def n_rows(self) -> int:
@@ -309,13 +297,7 @@ class NeighborSource:
         return int(self.index.shape[0])
 
     @classmethod
-    def of(
-        cls,
-        rows: RowBlock,
-        metric: Array,
-        count: int,
-        n_threads: int = 1,
-    ) -> NeighborSource:
+    def of(cls, rows: RowBlock, metric: Array, count: int, n_threads: int = 1) -> NeighborSource:
         """Find the neighbours of all rows.
 
         Parameters

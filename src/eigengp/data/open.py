@@ -32,7 +32,6 @@ from eigengp.backend.namespace import (
 from eigengp.data.array_source import ArraySource, choose_block_rows
 from eigengp.data.dask_source import DaskSource, align, get_client, is_dask
 from eigengp.data.encode import TableEncoder
-from eigengp.data.file_source import FileTable
 from eigengp.data.formats import check_column_names, is_table
 from eigengp.data.frames import (
     Frame,
@@ -40,20 +39,20 @@ from eigengp.data.frames import (
     encode_inputs,
     is_frame,
     learn_from_files,
+    split_labelled,
 )
 from eigengp.data.mean import cross_fit, fit_mean
 from eigengp.data.standardize import Extent, Scaling, Summary, reweight, standardize_rows
-from eigengp.data.stream_source import StreamSource, Table
-from eigengp.data.unlabelled import split_labelled
+from eigengp.data.stream_source import FileTable, StreamSource, Table
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.mean import MEANS
+from eigengp.gp.target_maps import TargetMap
 
-_FEWEST_OF_CLASSES = 100
-"""Fewer targets of two distinct values may have them by chance."""
-_TIED = 9
-"""Decimals to which distances are compared."""
-MERGE_UP_TO = 5_000
-"""Up to so many rows are merged, and computed with on the CPU."""
+_FEWEST_OF_CLASSES = 100  # Fewer targets of two distinct values may have them by chance.
+_TIED = 9  # Decimals to which distances are compared.
+# What a summary has of each column, the target last.
+_COLUMNS = ("mean", "squares", "low", "high")
+MERGE_UP_TO = 5_000  # Up to so many rows are merged, and computed with on the CPU.
 
 
 _OPENERS: list[tuple[Callable[[Any], bool], Callable[..., Table]]] = [(is_table, FileTable.of)]
@@ -105,29 +104,24 @@ def open_table(
 class ReadOptions(NamedTuple):
     """How an estimator reads its rows."""
 
-    name: str
-    """The name of the estimator, for messages."""
+    name: str  # The name of the estimator, for messages.
     standardize: Standardize
-    memory: int
-    """The memory limit for rows of a table, in bytes."""
+    memory: int  # The memory limit for rows of a table, in bytes.
     device: str | None = None
-    in_memory: bool = False
-    """Whether all rows are needed at once, in NumPy."""
-    block_rows: int | None = None
-    """Rows in a block; None adapts to the number of features."""
+    in_memory: bool = False  # Whether all rows are needed at once, in NumPy.
+    block_rows: int | None = None  # Rows in a block; None adapts to the number of features.
     max_rows: int | None = None
+    # "constant", "zero", a name in `MEANS`, or a regressor to be cross-fitted.
     mean: Any = "constant"
-    """ "constant", "zero", a name in `MEANS`, or a regressor to be cross-fitted."""
+    # Whether few rows are learned from with their inputs in an order of their own.
     orders_inputs: bool = False
-    """Whether few rows are learned from with their inputs in an order of their own."""
+    # Whether targets are centred and scaled, which classes and counts are not.
     scales_targets: bool = True
-    """Whether targets are centred and scaled, which classes and counts are not."""
-    categorical: Any = None
-    """Which columns of files are categories; None takes numbers only."""
+    categorical: Any = None  # Which columns of files are categories; None takes numbers only.
+    # Whether rows may have no target, because inducing points can be placed among them.
     takes_unlabelled: bool = False
-    """Whether rows may have no target, because inducing points can be placed among them."""
+    # By which factors rows of arrays count less while learning, (n,); None is one for each.
     weight: Array | None = None
-    """By which factors rows of arrays count less while learning, (n,); None is one for each."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +131,7 @@ class Dataset:
     Parameters
     ----------
     rows : RowSource
-        The rows, in the units of the data.
+        The rows, in the units of the data; targets are mapped.
     source : RowSource
         The same rows, standardised.
     scaling : Scaling
@@ -180,17 +174,20 @@ class Dataset:
     """Standardised inputs of rows without a target."""
     has_two_values: bool = False
     """Whether targets have two distinct values, in too many rows for chance."""
+    target_map: TargetMap | None = None
+    """The map of the targets; None is the identity."""
+    log_slope: float = 0.0
+    """What it adds to the log marginal likelihood."""
 
 
 class _Opened(NamedTuple):
     rows: RowSource
     like: AnyArray
     names: Any = None
-    device: str | None = None
-    """See `Dataset`."""
+    device: str | None = None  # See `Dataset`.
     encoder: TableEncoder | None = None
+    # The order of the inputs of few rows; see `_order_inputs`.
     order: NDArray[np.intp] | None = None
-    """The order of the inputs of few rows; see `_order_inputs`."""
 
 
 @contextmanager
@@ -233,6 +230,34 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
         own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
         more = None if others is None else scaling.transform_inputs(others)
         yield Dataset(*own, began, opened.device, encoder, groups, more, two)
+
+
+def map_targets(dataset: Dataset, own: TargetMap, options: ReadOptions) -> Dataset:
+    """Return rows in memory with mapped targets, standardised anew."""
+    assert isinstance(dataset.rows, ArraySource)
+    y = on_host(dataset.rows.y)
+    rows = replace(dataset.rows, y=beside(own.values(y), dataset.rows.y))
+    found = rows.total(Summary.of)
+    ends = {name: getattr(dataset.summary, name).copy() for name in _COLUMNS}
+    for name, column in ends.items():
+        column[-1] = getattr(found, name)[-1]
+    summary = replace(dataset.summary, **ends)
+    fresh = Scaling.of(found, standardize=True, centred=options.mean == "constant")
+    units = {name: getattr(fresh, name) for name in ("target_centre", "target_scale")}
+    scaling = replace(dataset.scaling, **units)
+    learned, _ = reweight(rows, summary, options.weight)
+    assert isinstance(learned, ArraySource)
+    weight = learned.sample_weight
+    slopes = own.log_slope(y)
+    return replace(
+        dataset,
+        rows=rows,
+        source=standardize_rows(learned, scaling, options.memory),
+        scaling=scaling,
+        summary=summary,
+        target_map=own,
+        log_slope=float(slopes.sum() if weight is None else on_host(weight) @ slopes),
+    )
 
 
 def _has_two_values(y: Any) -> bool:

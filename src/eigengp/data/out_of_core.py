@@ -12,6 +12,7 @@ import numpy as np
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, is_numpy
+from eigengp.backend.threads import join_rows
 from eigengp.data.array_source import check_finite
 from eigengp.data.dask_source import is_dask
 from eigengp.data.formats import (
@@ -49,24 +50,22 @@ def read_labelled(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame
 
 def predict_files(estimator: Any, X: Any, predict: Callable[[Any, Array], Any]) -> Any:
     """Apply a prediction to all rows of files, chunk by chunk: an array, or a tuple of them."""
-    parts = [predict(estimator, inputs) for inputs in read_chunks(estimator, X)]
-    if isinstance(parts[0], tuple):
-        return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
-    return np.concatenate(parts)
+    return join_rows([predict(estimator, inputs) for inputs in read_chunks(estimator, X)])
 
 
-def write_predictions(estimator: Any, X: Any, path: str | Path, half: float | None) -> int:
+def write_predictions(estimator: Any, X: Any, path: str | Path, coverage: float | None) -> int:
     """Write mean and standard deviation of the rows of a file to another file; return their number.
 
-    `half` adds a prediction interval of this half-width, in standard deviations.
+    `coverage` adds the prediction intervals of this coverage.
     """
     if not is_out_of_core(X):
         raise TypeError("predict_to_file reads files; use predict for arrays.")
 
     def columns() -> Iterator[dict[str, Array]]:
-        for mean, std in map(estimator._mean_and_std, read_chunks(estimator, X)):
-            ends = {} if half is None else {"lower": mean - half * std, "upper": mean + half * std}
-            yield {"mean": mean, "std": std, **ends}
+        for values in map(estimator._values_and_std, read_chunks(estimator, X)):
+            mean, std = estimator._find_moments(*values)
+            ends = () if coverage is None else estimator._find_ends(*values, coverage)
+            yield {"mean": mean, "std": std, **dict(zip(("lower", "upper"), ends, strict=False))}
 
     return write_table(path, columns())
 

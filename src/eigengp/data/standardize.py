@@ -41,18 +41,16 @@ from eigengp.gp.mean import Mean
 from eigengp.kernels.base import KernelT
 
 _BITS = 40
+# Standardised rows in memory may use this fraction, 1/4, of the memory limit for features.
 _SHARE = 4
-"""Standardised rows in memory may use this fraction, 1/4, of the memory limit for features."""
-_LARGEST = 1e140
-"""Values up to this size, and as small as its inverse, have sums of squares."""
+_LARGEST = 1e140  # Values up to this size, and as small as its inverse, have sums of squares.
+# Where inputs are moved to that are farther away, in scales: squares stay finite in float32.
 _FARTHEST = 1e15
-"""Where inputs are moved to that are farther away, in scales: squares stay finite in float32."""
-_QUANTILE_ROWS = 10_000
-"""The number of rows from which quantiles of larger data are estimated."""
+_QUANTILE_ROWS = 10_000  # The number of rows from which quantiles of larger data are estimated.
+# The interquartile range of a normal distribution, in standard deviations.
 _IQR_PER_DEVIATION = 1.349
-"""The interquartile range of a normal distribution, in standard deviations."""
+# Where tails begin, in robust deviations: 0.3% of the values of a normal column lie beyond.
 KNEE = 3.0
-"""Where tails begin, in robust deviations: 0.3% of the values of a normal column lie beyond."""
 
 
 class Extent(NamedTuple):
@@ -70,16 +68,11 @@ class Summary:
     (Chan, Golub and LeVeque), so that a large common offset costs no precision.
     """
 
-    weight: float
-    """`Σ s_n`."""
-    mean: Array
-    """The weighted means, shape (D + 1,)."""
-    squares: Array
-    """`Σ s_n (v_n − mean)²`, shape (D + 1,)."""
-    low: Array
-    """The smallest values, shape (D + 1,)."""
-    high: Array
-    """The largest values, shape (D + 1,)."""
+    weight: float  # `Σ s_n`.
+    mean: Array  # The weighted means, shape (D + 1,).
+    squares: Array  # `Σ s_n (v_n − mean)²`, shape (D + 1,).
+    low: Array  # The smallest values, shape (D + 1,).
+    high: Array  # The largest values, shape (D + 1,).
 
     @classmethod
     def of(cls, block: RowBlock) -> Summary:
@@ -118,13 +111,8 @@ class Summary:
             apart = other.mean - self.mean
             mean = self.mean + share * apart
             squares = self.squares + other.squares + self.weight * share * apart**2
-        return Summary(
-            weight,
-            mean,
-            squares,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-        )
+        ends = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        return Summary(weight, mean, squares, *ends)
 
     def check_range(self) -> None:
         """Raise if a column is so large, or varies so little, that squares leave float64."""
@@ -183,20 +171,18 @@ class Scaling:
 
     input_centre: Array
     input_scale: Array
-    target_centre: Any
-    """A number, or one for each of several outputs."""
+    target_centre: Any  # A number, or one for each of several outputs.
     target_scale: Any
+    # The standard deviation of each input, zero if it is constant; the scale if `standardize` is
+    # True. With a robust scaling it is that of the standardised inputs, times the scale.
     input_spread: Array
-    """The standard deviation of each input, zero if it is constant; the scale if `standardize` is
-    True. With a robust scaling it is that of the standardised inputs, times the scale."""
-    knee: float = math.inf
-    """Where the compressed tails begin, in units of `input_scale`."""
+    knee: float = math.inf  # Where the compressed tails begin, in units of `input_scale`.
+    # The mean function added to `target_centre`, in the units of the data.
     mean: Mean | None = None
-    """The mean function added to `target_centre`, in the units of the data."""
+    # The inputs that are learned from, in this order; None is all of them, as they are given.
     columns: tuple[int, ...] | None = None
-    """The inputs that are learned from, in this order; None is all of them, as they are given."""
+    # `W`, shape (D, D): standardised inputs are multiplied by it; None is the identity.
     input_map: Array | None = None
-    """`W`, shape (D, D): standardised inputs are multiplied by it; None is the identity."""
 
     @classmethod
     def measure(

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 class Around:
     """An estimator whose inputs are those of a regressor that it fits."""
 
-    _inner: ClassVar[str]
-    """The attribute that holds the fitted regressor."""
+    _inner: ClassVar[str]  # The attribute that holds the fitted regressor.
 
     @property
     def n_features_in_(self) -> int:

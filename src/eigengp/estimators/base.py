@@ -6,6 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
@@ -15,7 +16,12 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_y,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
 from eigengp._html import with_summary
 from eigengp._typing import Array, Standardize
@@ -39,13 +45,15 @@ from eigengp.data.standardize import Scaling
 from eigengp.estimators._docs import inherit_parameters
 from eigengp.estimators.effects import correlate, measure_effects
 from eigengp.estimators.gaps import add_gaps, has_gaps, learn_with_gaps
-from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
+from eigengp.fitting.run import FitResult, FitWarning, Run
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
+from eigengp.fitting.transform import begin_transformed_run
 from eigengp.gp.likelihoods import Gaussian
 from eigengp.gp.mean import MEANS
 from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import PRECISIONS
 from eigengp.gp.sensitivity import sensitivities
+from eigengp.gp.target_maps import TargetMap, compute_mean_slope, compute_moments
 from eigengp.gp.variational import LatentPosterior, TargetPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import KERNELS, Kernel
@@ -53,6 +61,8 @@ from eigengp.kernels import KERNELS, Kernel
 KERNEL_NAMES = StrOptions(set(KERNELS))
 POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 _ONE_VARIANCE = ("auto", "gaussian")
+# The step of differences, in standard deviations of an input.
+_STEP = 1e-5
 
 
 def count_outputs(y: Any) -> int:
@@ -138,6 +148,10 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     target_mean_ : float
         The constant that is subtracted from the targets: their mean with `mean="constant"`, and 0
         with other mean functions.
+    target_map_ : object
+        The map of the targets, with `values(y)`, its inverse `targets(t)`, and `log_slope(y)`; only
+        if they were transformed. `kernel_`, `noise_variance_` and `target_mean_` then refer to
+        `values(y)`.
     encoder_ : TableEncoder
         The encoder of the columns; only if `fit` was given a frame that is not of numbers alone.
         `kernel_` and `inducing_points_` then refer to its features.
@@ -236,7 +250,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         settings = adapt(Settings.from_estimator(self))
         with open_dataset(frame, settings.reading) as dataset:
             if not (settings.has_weights and dataset.encoder and has_gaps(dataset, settings)):
-                with begin_run(dataset, settings) as run:
+                with begin_transformed_run(dataset, settings) as run:
                     return self._learn(run)
         return learn_with_gaps(self, frame, settings)
 
@@ -435,31 +449,59 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
                 raise ValueError(
                     "return_cov needs arrays; it is not available for files and Dask collections."
                 )
-            one = type(self)._mean_and_std if return_std else type(self)._mean_alone
-            if not is_dask(X):
-                return predict_files(self, X, one)
-            if not return_std:
-                return predict_lazily(self, X, one, None)
-            both = predict_lazily(self, X, _stack_mean_and_std, 2)
-            return both[:, 0], both[:, 1]
+            return self._out_of_core(X, "_mean_and_std" if return_std else "_mean_alone")
         X = self._inputs(X)
         if return_std:
             return self._mean_and_std(X)
         mean = self._mean_alone(X)
         if return_cov:
             joint = add_gaps(self, X, self._whole(self._joint_covariance, X))
-            return mean, self._scaling.target_scale**2 * joint
+            cov = self._scaling.target_scale**2 * joint
+            return mean, cov if self._target_map is None else self._map_covariance(X, cov)
         return mean
 
-    def _mean_alone(self, X: AnyArray) -> AnyArray:
+    def _out_of_core(self, X: Any, method: str) -> Any:
+        """Apply a prediction of means, or of means and standard deviations, to files or Dask."""
+        if not is_dask(X):
+            return predict_files(self, X, getattr(type(self), method))
+        if method == "_mean_alone":
+            return predict_lazily(self, X, type(self)._mean_alone, None)
+        both = predict_lazily(self, X, partial(_stack_pair, method), 2)
+        return both[:, 0], both[:, 1]
+
+    @property
+    def _target_map(self) -> TargetMap | None:
+        """The map of the targets; None is the identity, and values are targets."""
+        return getattr(self, "target_map_", None)
+
+    def _predict_values(self, X: AnyArray) -> AnyArray:
+        """Return the mean of the values of targets, shape (n,)."""
         return self._scaling.restore_targets(X, self._by_blocks(self._posterior.mean, X, True))
 
-    def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+    def _values_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Return mean and standard deviation of the values of targets, each of shape (n,)."""
         standardised, variance = self._mean_and_variance(X)
         if hasattr(self, "encoder_"):
             variance = add_gaps(self, X, variance)
         std = self._scaling.target_scale * namespace(variance).sqrt(variance)
         return self._scaling.restore_targets(X, standardised), std
+
+    def _mean_alone(self, X: AnyArray) -> AnyArray:
+        own = self._target_map
+        return self._predict_values(X) if own is None else self._mean_and_std(X)[0]
+
+    def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+        return self._find_moments(*self._values_and_std(X))
+
+    def _find_moments(self, values: AnyArray, std: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Return mean and standard deviation of targets with normal values."""
+        own = self._target_map
+        return (values, std) if own is None else compute_moments(own, values, std)
+
+    def _map_covariance(self, X: AnyArray, cov: AnyArray) -> AnyArray:
+        """Return the covariance of targets: their variances, and the correlations of values."""
+        root = self._mean_and_std(X)[1] / namespace(cov).sqrt(namespace(cov).linalg.diagonal(cov))
+        return cov * root[:, None] * root
 
     def _joint_covariance(self, inputs: AnyArray) -> AnyArray:
         return self._posterior.joint_covariance(inputs)
@@ -487,14 +529,13 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             How many rows were written.
         """
         check_is_fitted(self)
-        half = None if coverage is None else self._half_width(coverage)
         several = np.ndim(self._scaling.target_scale) > 0
         if several or (coverage is not None and isinstance(self._posterior, LatentPosterior)):
             raise ValueError(
                 "predict_to_file writes one output, and intervals of Gaussian noise only; use "
                 "predict and predict_interval on arrays."
             )
-        return write_predictions(self, X, path, half)
+        return write_predictions(self, X, path, coverage)
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
         """Return central prediction intervals with the given coverage.
@@ -518,12 +559,21 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             The ends of the interval.
         """
         check_is_fitted(self)
-        half = self._half_width(coverage)
         if isinstance(self._posterior, LatentPosterior) and not hasattr(self, "conformity_"):
+            self._half_width(coverage)  # Checks it.
             tail = 0.5 * (1.0 - coverage)
             return self.predict_quantile(X, tail), self.predict_quantile(X, 1.0 - tail)
-        mean, std = self.predict(X, return_std=True)
-        return mean - half * std, mean + half * std
+        if not isinstance(X, np.ndarray) and (is_dask(X) or is_out_of_core(X)):
+            values, std = self._out_of_core(X, "_values_and_std")
+        else:
+            values, std = self._values_and_std(self._inputs(X, "predict_interval"))
+        return self._find_ends(values, std, coverage)
+
+    def _find_ends(self, values: AnyArray, std: AnyArray, coverage: float) -> tuple[Any, Any]:
+        """Return the ends of the intervals of targets with normal values."""
+        half, own = self._half_width(coverage), self._target_map
+        ends = values - half * std, values + half * std
+        return ends if own is None else (own.targets(ends[0]), own.targets(ends[1]))
 
     def predict_quantile(self, X: ArrayLike, level: float) -> Array:
         """Return a quantile of the targets, noise included.
@@ -549,11 +599,12 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             X = self._inputs(X, "predict_quantile")
             values = self._by_blocks(lambda rows: posterior.quantile(rows, level), X)
             return self._scaling.restore_targets(X, values)
-        mean, std = self.predict(X, return_std=True)
+        own = self._target_map
+        if level == 0.5 and own is not None:
+            return own.targets(self._predict_values(self._inputs(X, "predict_quantile")))
         if level == 0.5:
-            return mean
-        side = 1.0 if level > 0.5 else -1.0
-        return mean + side * self._half_width(abs(2.0 * level - 1.0)) * std
+            return self.predict(X)
+        return self.predict_interval(X, abs(2.0 * level - 1.0))[int(level > 0.5)]
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Calibrate prediction intervals on held-out rows, by split conformal prediction.
@@ -576,12 +627,40 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         self : object
             The regressor.
         """
-        mean, std = self.predict(X, return_std=True)
+        mean, std = map(on_host, self._values_and_std(self._inputs(X, "calibrate")))
         if mean.ndim == 2:
             raise ValueError("calibrate is for one output; fit and calibrate each output alone.")
-        targets = on_host(y) if follows_dispatch(y) else y
-        self.conformity_ = conformity(targets, on_host(mean), on_host(std))
+        targets, own = on_host(y) if follows_dispatch(y) else y, self._target_map
+        if own is not None:
+            targets = own.values(np.asarray(targets, dtype=np.float64))
+        self.conformity_ = conformity(targets, mean, std)
         return self
+
+    def log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """Return the log predictive density of targets, with Gaussian noise included.
+
+        Parameters
+        ----------
+        X : array of shape (n, D)
+            Inputs.
+        y : array of shape (n,)
+            Targets.
+
+        Returns
+        -------
+        values : array of shape (n,)
+            One for each row; −∞ where no target can be. Without a transform, their negative mean is
+            `metrics.mnlp` of the predictions.
+        """
+        if isinstance(self._posterior, TargetPosterior) or np.ndim(self._scaling.target_scale):
+            raise ValueError("log_density is for one output with Gaussian noise.")
+        mean, std = map(on_host, self._values_and_std(self._inputs(X, "log_density")))
+        own, targets = self._target_map, on_host(y) if follows_dispatch(y) else y
+        targets = np.asarray(_check_y(targets, y_numeric=True, estimator=self), dtype=np.float64)
+        check_consistent_length(mean, targets)
+        slope = np.zeros(mean.shape) if own is None else own.log_slope(targets)
+        values = targets if own is None else np.where(np.isneginf(slope), mean, own.values(targets))
+        return slope - 0.5 * ((values - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
 
     def _half_width(self, coverage: float) -> float:
         """Return half the width of an interval, in standard deviations."""
@@ -618,6 +697,9 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             `d variance/d x`; only if `return_variance`.
         """
         X = self._inputs(X, "predict_gradient")
+        if self._target_map is not None:
+            mean, std = self._differentiate(cast(on_host(X), "float64"))
+            return (mean, std) if return_variance else mean
         scaling, posterior = self._scaling, self._posterior
         mean = scaling.restore_gradient(X, self._by_blocks(posterior.mean_gradient, X))
         if scaling.mean is not None:
@@ -626,6 +708,16 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             return mean
         variance = scaling.restore_gradient(X, self._by_blocks(posterior.variance_gradient, X))
         return mean, scaling.target_scale * variance
+
+    def _differentiate(self, X: Array) -> tuple[Array, Array]:
+        """Return central differences of mean and variance of targets, each of shape (n, D)."""
+        spread = self._scaling.input_spread
+        steps = np.diag(_STEP * np.where(spread > 0.0, spread, self._scaling.input_scale))
+        found = np.empty((2, *X.shape))
+        for d, step in enumerate(steps):
+            (above, high), (below, low) = (self._mean_and_std(X + s) for s in (step, -step))
+            found[:, :, d] = np.stack([above - below, high**2 - low**2]) / (2.0 * step[d])
+        return found[0], found[1]
 
     def predict_average(
         self, X: ArrayLike, weights: ArrayLike | None = None
@@ -657,9 +749,15 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             raise ValueError(f"weights must have the shape ({n},), got {given.shape}.")
         distinct, place = np.unique(rows, axis=0, return_inverse=True)
         shares: Array = np.bincount(place.ravel(), given) / (n if weights is None else 1.0)
-        scaling = self._scaling
+        scaling, own = self._scaling, self._target_map
+        if own is not None:
+            values, std = self._values_and_std(distinct)
+            total = float(shares @ self._find_moments(values, std)[0])
+            shares = shares * compute_mean_slope(own, values, std)
         with use_one_blas_thread():
             mean, variance = self._posterior.average(scaling.transform_inputs(distinct), shares)
+        if own is not None:
+            return total, scaling.target_scale * float(np.sqrt(variance))
         prior = float(shares @ scaling.restore_targets(distinct, np.zeros(shares.shape)))
         return prior + scaling.target_scale * mean, scaling.target_scale * float(np.sqrt(variance))
 
@@ -702,8 +800,10 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         residual = getattr(getattr(self._posterior, "own", self._posterior), "kernel", None)
         if self._keeps_rows or residual is not None:  # Values at all inputs depend on each other.
             drawn = self._scaling.restore_targets(X, self._whole(values, X))
-            return drawn if drawn.ndim == 2 else np.swapaxes(drawn, 1, 2)
-        return self._scaling.restore_targets(X, self._by_blocks(values, X))
+            drawn = drawn if drawn.ndim == 2 else np.swapaxes(drawn, 1, 2)
+        else:
+            drawn = self._scaling.restore_targets(X, self._by_blocks(values, X))
+        return drawn if self._target_map is None else self._target_map.targets(drawn)
 
     def input_effects(self) -> Array:
         """Return the fraction of the variance of predictions due to each input, shape (D,).
@@ -734,7 +834,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         return measure_effects(self)
 
 
-def _stack_mean_and_std(model: GPRegressor, X: AnyArray) -> AnyArray:
-    """Return mean and standard deviation as columns, shape (n, 2)."""
-    mean, std = model._mean_and_std(X)
-    return namespace(mean).stack([mean, std], axis=1)
+def _stack_pair(method: str, model: GPRegressor, X: AnyArray) -> AnyArray:
+    """Return means and standard deviations as columns, shape (n, 2)."""
+    pair = getattr(model, method)(X)
+    return namespace(pair[0]).stack(list(pair), axis=1)

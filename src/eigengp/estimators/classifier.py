@@ -22,6 +22,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, dtype_name, namespace, on_host
 from eigengp.data.dask_source import is_dask
 from eigengp.data.formats import write_table
+from eigengp.data.frames import find_unlabelled
 from eigengp.data.open import (
     check_further_rows,
     check_weight,
@@ -29,7 +30,6 @@ from eigengp.data.open import (
     is_out_of_core,
 )
 from eigengp.data.out_of_core import predict_files, predict_lazily, read_chunks, read_labelled
-from eigengp.data.unlabelled import find_unlabelled
 from eigengp.estimators.base import KERNEL_NAMES, GPEstimator
 from eigengp.estimators.sparse import POINTS
 from eigengp.fitting.learn import learn

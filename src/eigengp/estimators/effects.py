@@ -12,8 +12,8 @@ from eigengp.gp.sparse_spectrum import SpectralFeatures
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
 
+# The number of own points from which a model shows effects at them, and the largest number.
 _FEWEST_POINTS, _MOST_POINTS = 20, 100
-"""The number of own points from which a model shows effects at them, and the largest number."""
 
 
 def correlate(kernel: Kernel, centre: Array, apart: Array) -> Array:

@@ -69,6 +69,8 @@ def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
             f"partial_fit is for Gaussian noise, and not for likelihood={own!r}, whose posterior "
             "is found by rounds over all rows; call fit with all rows."
         )
+    if getattr(own, "transform", None) is not None:
+        raise AttributeError("partial_fit takes targets without a transform; call fit.")
     if estimator.residual in ("neighbors", "exact"):
         raise AttributeError(
             f"partial_fit keeps no rows, which residual={estimator.residual!r} needs; call fit "
@@ -86,7 +88,7 @@ def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
 def _keep_no_rows(settings: Settings) -> Settings:
     """Return the settings of the first `partial_fit`."""
     reading = settings.reading._replace(orders_inputs=False)  # Other inputs may vary later.
-    return replace(settings, reading=reading, keeps_rows=False)
+    return replace(settings, reading=reading, keeps_rows=False, transform=None)
 
 
 class EigenGPRegressor(InducingPointRegressor):

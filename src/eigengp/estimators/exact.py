@@ -57,7 +57,7 @@ class ExactGPRegressor(GPRegressor):
     _learns_in_memory = True
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "max_rows": [Interval(Integral, 1, None, closed="left")],
+        "max_rows": [Interval(Integral, 1, None, closed="left")]
     }
 
     kernel: Kernel | str = field(default="squared_exponential", kw_only=False)

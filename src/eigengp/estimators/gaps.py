@@ -23,8 +23,9 @@ from eigengp.data.array_source import ArraySource
 from eigengp.data.encode import TableEncoder
 from eigengp.data.frames import Frame
 from eigengp.data.open import Dataset, open_dataset
-from eigengp.fitting.run import FitResult, begin_run
+from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import LBFGS, Settings
+from eigengp.fitting.transform import begin_transformed_run
 
 _ROWS_AT_ONCE = 1_000
 _MOST_FITS = 3
@@ -88,7 +89,7 @@ def measure_gaps(model: Any, X: Any) -> Array | None:
     for start in range(0, rows.size, _ROWS_AT_ONCE):
         some = rows[start : start + _ROWS_AT_ONCE]
         drawn = draw_gaps(encoder, X[some])
-        mean = model._mean_alone(drawn.reshape(-1, X.shape[1])) / model._scaling.target_scale
+        mean = model._predict_values(drawn.reshape(-1, X.shape[1])) / model._scaling.target_scale
         variance[some] = np.minimum(mean.reshape(drawn.shape[:2]).var(axis=0), 1.0)
     return variance
 
@@ -105,7 +106,7 @@ def learn_with_gaps(model: Any, frame: Frame, settings: Settings) -> FitResult:
         own = replace(settings, optimizer=clone(settings.optimizer).set_params(checkpoint=None))
     for _ in range(_MOST_FITS):
         with open_dataset(frame, own.reading) as dataset:
-            with begin_run(dataset, own) as run:
+            with begin_transformed_run(dataset, own) as run:
                 result: FitResult = model._learn(run)
             fitted = copy(model)
             fitted.__dict__.update(result.attributes)

@@ -21,8 +21,7 @@ from eigengp.gp.likelihoods import Coregionalized
 class Outputs:
     """The outputs of a fit, in the units of the data."""
 
-    values: Array
-    """Targets of shape (N, P), NaN where missing."""
+    values: Array  # Targets of shape (N, P), NaN where missing.
 
     @classmethod
     def of(cls, y: Any) -> Outputs:

@@ -15,11 +15,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from eigengp._typing import Array
 
-Shape = tuple[int | None, ...]
-"""None is the number of rows, which is unknown until the graph runs."""
+Shape = tuple[int | None, ...]  # None is the number of rows, which is unknown until the graph runs.
 
-_OPSET, _IR_VERSION = 17, 8
-"""Versions of ONNX that runtimes have supported since 2022."""
+_OPSET, _IR_VERSION = 17, 8  # Versions of ONNX that runtimes have supported since 2022.
 
 
 class Graph:
@@ -160,6 +158,7 @@ class Namespace:
         lambda x, *, dtype=None, device=None: np.asarray(x, dtype=dtype)
     )
     log1p = staticmethod(lambda x: Namespace.log(1.0 + x))
+    expm1 = staticmethod(lambda x: Namespace.exp(x) - 1.0)
     # onnxruntime has no cosine in float64.
     cos = staticmethod(lambda x: Namespace.sin(x + 0.5 * np.pi))
     astype = staticmethod(TracedArray.astype)

@@ -22,6 +22,7 @@ from eigengp.gp.latent import NeighborLatent
 from eigengp.gp.mean import check_mean
 from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import Arithmetic
+from eigengp.gp.target_maps import compute_moments
 from eigengp.gp.variational import LatentPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.inspection import feature_names
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 
 InputType = Literal["float64", "float32"]
 
-_MAX_BYTES = 2_000_000_000
-"""A graph with its constants must fit into one protobuf message."""
+_MAX_BYTES = 2_000_000_000  # A graph with its constants must fit into one protobuf message.
 
 
 def to_onnx(model: GPEstimator, *, input_type: InputType = "float64") -> ModelProto:
@@ -183,7 +183,10 @@ def _predict(model: GPEstimator, posterior: Predictive, X: TracedArray) -> dict[
             "eigengp.backend.namespace.namespace(t)`, and not from NumPy; see `Matern32`."
         ) from error
     std = scaling.target_scale * namespace(variance).sqrt(variance)
-    return {"mean": scaling.restore_targets(X, mean), "std": std}
+    found = scaling.restore_targets(X, mean), std
+    if model._target_map is not None:
+        found = compute_moments(model._target_map, *found)
+    return dict(zip(("mean", "std"), found, strict=True))
 
 
 def _metadata(model: GPEstimator) -> dict[str, str]:

@@ -22,10 +22,9 @@ from eigengp._typing import Array
 
 _TABLE = "records (key BLOB, content BLOB, digest BLOB)"
 _Record = tuple[bytes, bytes, bytes]
-_Evaluation = tuple[float, Array, float]
-"""Value, gradient and log marginal likelihood."""
+_Evaluation = tuple[float, Array, float]  # Value, gradient and log marginal likelihood.
+# Length of the Mersenne Twister's state; NumPy does not check that a position lies in it.
 _WORDS = 624
-"""Length of the Mersenne Twister's state; NumPy does not check that a position lies in it."""
 
 
 class CheckpointWarning(UserWarning):

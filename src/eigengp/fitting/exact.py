@@ -104,6 +104,15 @@ def learn_exact_of_few(run: Run, start: ExactGP) -> FitResult:
     return run.make_result(found.model, outcome.value, scored, _online=None)
 
 
+def predict_left_out(
+    run: Run, start: ExactGP, few: RowBlock, rows: RowBlock
+) -> tuple[Array, Array]:
+    """Return leave-one-out means and variances of rows, by the exact GP that others learn."""
+    fit = ExactFit(run, few)
+    model = fit._learn_best(fit._list_starts(start), few).model
+    return model.posterior(model.forward(_make_source(rows))).leave_one_out(rows)
+
+
 @dataclass
 class ExactFit:
     """One fit of the exact GP.

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.threads import map_in_threads, use_one_blas_thread
+from eigengp.backend.threads import cut_rows, join_rows, map_in_threads, use_one_blas_thread
 from eigengp.data.holdout import sample_rows
 from eigengp.fitting.model_selection import Decision
 from eigengp.gp.blocks import RowBlock, RowSource, group_rows
@@ -30,42 +30,36 @@ from eigengp.gp.evidence import Outcome
 from eigengp.gp.heteroscedastic import HeteroscedasticPosterior, VarianceScale
 from eigengp.gp.model import EigenGP
 
-OF_THE_MODEL = "model variance"
-"""The variances of the model itself."""
+OF_THE_MODEL = "model variance"  # The variances of the model itself.
 _LOSS = "leave-one-out negative log density per row"
 _FOLDS = 5
-_MARGIN = 0.01
-_ERRORS = 2.0
-"""The required improvement in nats per row, and in standard errors."""
+_MARGIN, _ERRORS = 0.01, 2.0  # The required improvement in nats per row, and in standard errors.
+# The loss of a row, in nats more than that of another variance model, from which one fails.
 _FAILS = 3.0
-"""The loss of a row, in nats more than that of another variance model, from which one fails."""
-_KNOWN = (0.005, 0.995)
-"""Covariates are clipped at these quantiles of the training rows."""
+_KNOWN = (0.005, 0.995)  # Covariates are clipped at these quantiles of the training rows.
+# The ratio of the smallest trusted variance to the smallest one from which the former limits the
+# variances of the model.
 _FAR = 10.0
-"""The ratio of the smallest trusted variance to the smallest one from which the former limits the
-variances of the model."""
 _MOST_WEIGHT = 100.0
+# The largest ratio of mean squared errors, of reweighted to equal rows, at which the former are
+# used.
 _NOT_WORSE = 1.02
-"""The largest ratio of mean squared errors, of reweighted to equal rows, at which the former are
-used."""
 _LEAST_SPREAD = 1e-3
 _MOST_STEPS = 50
+# The least curvature of a row, which keeps steps short where residuals are zero.
 _LEAST_WEIGHT = 0.05
-"""The least curvature of a row, which keeps steps short where residuals are zero."""
 _LEAST_MEAN = 1e-12
+# The ridge penalty per row, so that its effect does not depend on the number of rows.
 _RIDGE_PER_ROW = 1e-3
-"""The ridge penalty per row, so that its effect does not depend on the number of rows."""
 _LEAST_RIDGE = 1e-6
 _SHORTEST = 1e-4
 _ENOUGH = 1e-6
+# Candidate floors, relative to the mean share of the largest squared error.
 _FLOORS: Array = np.exp2(np.arange(-12.0, 9.0))
-"""Candidate floors, relative to the mean share of the largest squared error."""
 
 _SOME_ROWS = 6_000
-_CHUNK, _COLUMNS = 1_024, 32
-"""The number of rows, and of covariates, that are treated at once."""
-LEAST_ROWS = 100
-"""Fewer rows cannot show how the noise depends on the input."""
+_CHUNK, _COLUMNS = 1_024, 32  # The number of rows, and of covariates, that are treated at once.
+LEAST_ROWS = 100  # Fewer rows cannot show how the noise depends on the input.
 _MOST_REPEATED = 50_000
 
 
@@ -112,16 +106,13 @@ class LeaveOneOut:
 class LeftOut(NamedTuple):
     """Leave-one-out predictions."""
 
-    rows: RowBlock
-    """Some of the training rows."""
-    number: NDArray[np.intp]
-    """The number of the input of each row, shape (n,)."""
+    rows: RowBlock  # Some of the training rows.
+    number: NDArray[np.intp]  # The number of the input of each row, shape (n,).
+    # Mean, variance and covariates of each distinct input, from the rows with other inputs.
     predicted: tuple[Array, ...]
-    """Mean, variance and covariates of each distinct input, from the rows with other inputs."""
-    n_eigenfunctions: int
-    """The number of covariates that are eigenfunctions."""
+    n_eigenfunctions: int  # The number of covariates that are eigenfunctions.
+    # By how much the posterior weights the rows of each distinct input more; None is one.
     factor: Array | None = None
-    """By how much the posterior weights the rows of each distinct input more; None is one."""
 
 
 def score(posterior: Any, left_out: LeftOut) -> LeaveOneOut:
@@ -202,23 +193,15 @@ def make_posterior(
 
 
 def score_leave_one_out(
-    model: EigenGP,
-    outcome: Outcome,
-    source: RowSource,
-    rng: np.random.RandomState,
+    model: EigenGP, outcome: Outcome, source: RowSource, rng: np.random.RandomState
 ) -> LeaveOneOut:
     """Fit the noise of a model without neighbours by leave-one-out on a sample of its rows."""
     posterior = make_posterior(model, outcome)
     rows = sample_rows(source, min(_SOME_ROWS, source.n_rows), rng)
-    groups = group_rows(rows)
-    inputs = groups.rows
-    parts = [
-        posterior.leave_one_out(inputs.picked(np.arange(i, min(i + _CHUNK, inputs.n_rows))))
-        for i in range(0, inputs.n_rows, _CHUNK)
-    ]
-    predicted = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+    inputs, number = group_rows(rows)
+    parts = [posterior.leave_one_out(inputs.part(own)) for own in cut_rows(inputs.n_rows, _CHUNK)]
     size = posterior.factor.shape[1]
-    return score(posterior, LeftOut(rows, groups.number, predicted, size))
+    return score(posterior, LeftOut(rows, number, join_rows(parts), size))
 
 
 def list_candidates(n_local: int, n_covariates: int) -> tuple[list[slice], dict[str, list[int]]]:
@@ -240,14 +223,12 @@ class FittedVariance:
     """The chosen variance model, and the losses of all candidates."""
 
     name: str
-    scale: VarianceScale | None
-    """None if the variances of the model are best."""
+    scale: VarianceScale | None  # None if the variances of the model are best.
+    # Cross-validated mean negative log density of each candidate, without constants.
     losses: dict[str, float]
-    """Cross-validated mean negative log density of each candidate, without constants."""
-    errors: Array
-    """Absolute errors in units of cross-validated standard deviations, shape (n,)."""
+    errors: Array  # Absolute errors in units of cross-validated standard deviations, shape (n,).
+    # A factor of eigenfunctions alone, if the noise is heteroscedastic; see `reweight_rows`.
     smooth: VarianceScale | None = None
-    """A factor of eigenfunctions alone, if the noise is heteroscedastic; see `reweight_rows`."""
 
 
 def reweight_rows(rows: RowBlock, smooth: VarianceScale, explained: Array) -> RowBlock:
@@ -395,8 +376,7 @@ class _Known(NamedTuple):
     """Mean, unit and limits of covariates, each of shape (p,)."""
 
     centre: Array
-    spread: Array
-    """One for eigenfunctions, which need no scaling."""
+    spread: Array  # One for eigenfunctions, which need no scaling.
     low: Array
     high: Array
 
@@ -404,8 +384,7 @@ class _Known(NamedTuple):
 class _Rows(NamedTuple):
     """Rows to which log factors are fitted."""
 
-    q: Array
-    """Squared residuals in units of their predicted variances."""
+    q: Array  # Squared residuals in units of their predicted variances.
     covariates: Array
     weight: Array
     n_local: int
@@ -421,8 +400,10 @@ class _Rows(NamedTuple):
         around = (self.covariates[:, :n_local] - centre[:n_local]) ** 2
         root = np.sqrt(np.average(around, axis=0, weights=self.weight))
         spread[:n_local] = np.maximum(root, _LEAST_SPREAD)
-        blocks = [slice(i, i + _COLUMNS) for i in range(0, p, _COLUMNS)]
-        limits = map_in_threads(lambda own: np.quantile(self.covariates[:, own], _KNOWN, 0), blocks)
+        limits = map_in_threads(
+            lambda own: np.quantile(self.covariates[:, own], _KNOWN, 0),
+            [slice(i, i + _COLUMNS) for i in range(0, p, _COLUMNS)],
+        )
         return _Known(centre, spread, *np.hstack(limits))
 
 

@@ -32,16 +32,13 @@ from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import Kernel, Stationary, Warped
 from eigengp.kernels.base import KernelT, get_lengthscale_range, with_lengthscale
 
-SCARCE_ROWS_PER_INPUT = 10
-"""With fewer rows for each input, lengthscales over-fit."""
-WARPED_INPUTS = 3
-"""Warps are tried for at most so many inputs."""
+SCARCE_ROWS_PER_INPUT = 10  # With fewer rows for each input, lengthscales over-fit.
+WARPED_INPUTS = 3  # Warps are tried for at most so many inputs.
 _WARP_STARTS = ((1.0, 1.0), (2.0, 1.0), (1.0, 2.0))
-_WARP_MARGIN = 0.1
-"""The warped range exceeds that of the data by this fraction on either side."""
+_WARP_MARGIN = 0.1  # The warped range exceeds that of the data by this fraction on either side.
 _NEIGHBOURS = 6
+# Of more rows than this and twice the number of points, one in several is used.
 _PLACING_ROWS = 10_000
-"""Of more rows than this and twice the number of points, one in several is used."""
 _SHORTENED = 8
 
 
@@ -101,8 +98,7 @@ def _cluster(X: Array, weight: Array | None, count: int, rng: np.random.RandomSt
     with warnings.catch_warnings(), dispatch:
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = KMeans(count, n_init=1, max_iter=30, random_state=rng).fit(X, sample_weight=weight)
-    centres: Array = model.cluster_centers_.astype(np.float64)
-    return centres
+    return model.cluster_centers_.astype(np.float64)
 
 
 def pick_greedily(X: Array, count: int, kernel: Kernel) -> Array:
@@ -208,15 +204,12 @@ class Family:
     Subclasses place points, and differ in some of the following.
     """
 
-    screening_rows: int = 400
-    """The number of rows on which the kernel of large data is chosen."""
-    relocates: bool = False
-    """Whether points may be moved to where residuals are large."""
-    warms_up: bool = False
-    """Whether learning starts on subsets of the rows."""
+    screening_rows: int = 400  # The number of rows on which the kernel of large data is chosen.
+    relocates: bool = False  # Whether points may be moved to where residuals are large.
+    warms_up: bool = False  # Whether learning starts on subsets of the rows.
 
+    # Returns the free parameters of a model, given what `eigengp_parameters` takes.
     free: ClassVar[Any] = staticmethod(lambda model, box, **how: kernel_parameters(model))
-    """Returns the free parameters of a model, given what `eigengp_parameters` takes."""
 
     def make_starts(
         self, template: Any, rows: RowBlock, size: int, count: int, rng: np.random.RandomState

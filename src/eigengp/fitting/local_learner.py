@@ -40,12 +40,13 @@ from eigengp.kernels import (
     Sum,
 )
 
-_MOST_STEPS = 1_000
-"""More iterations than any round has."""
+_MOST_STEPS = 1_000  # More iterations than any round has.
+# The default relative change of the log marginal likelihood at which learning stops.
 _TOLERANCE = 1e-6
-"""The default relative change of the log marginal likelihood at which learning stops."""
 
 
+# The candidate kernels; each starts where a smoother one ended, with lengthscales times a factor.
+# None is the start of the fit.
 CANDIDATES: dict[type[Stationary], tuple[type[Stationary] | None, float]] = {
     SquaredExponential: (None, 1.0),
     RationalQuadratic: (SquaredExponential, 1.0),
@@ -53,38 +54,29 @@ CANDIDATES: dict[type[Stationary], tuple[type[Stationary] | None, float]] = {
     Matern32: (Matern52, 1.3),
     Matern12: (Matern32, 2.4),
 }
-"""The candidate kernels; each starts where a smoother one ended, with lengthscales times a factor.
-None is the start of the fit."""
+# Candidate sums; each starts where its parts ended, see `add_kernels`.
 SUMS: tuple[tuple[type[Stationary], ...], ...] = (
     (SquaredExponential, RationalQuadratic),
     (RationalQuadratic, Matern12),
     (SquaredExponential, RationalQuadratic, Matern12),
 )
-"""Candidate sums; each starts where its parts ended, see `add_kernels`."""
+# Where learning of a rational quadratic starts at most: beyond, gradients vanish.
 _LARGEST_ALPHA = 10.0
-"""Where learning of a rational quadratic starts at most: beyond, gradients vanish."""
-LEARNED_ROWS = 20_000
-"""The largest number of rows that are grouped."""
+LEARNED_ROWS = 20_000  # The largest number of rows that are grouped.
 
 
 class Round(NamedTuple):
     """One round of the tournament of kernels."""
 
-    n_rows: int
-    """The number of rows."""
-    size: int
-    """The number of rows of a group."""
-    steps: int
-    """The largest number of iterations."""
-    sum_steps: int
-    """The same for sums of kernels."""
-    keep: int
-    """The number of kernels that reach the next round."""
-    until: float
-    """The fraction of `max_time` by which the round must end."""
+    n_rows: int  # The number of rows.
+    size: int  # The number of rows of a group.
+    steps: int  # The largest number of iterations.
+    sum_steps: int  # The same for sums of kernels.
+    keep: int  # The number of kernels that reach the next round.
+    until: float  # The fraction of `max_time` by which the round must end.
+    # The number of the best kernels that are learned with and without a map of the inputs; if such
+    # maps are possible, the others are dropped.
     mapped: int = 0
-    """The number of the best kernels that are learned with and without a map of the inputs; if
-    such maps are possible, the others are dropped."""
 
 
 _ROUNDS = (
@@ -92,25 +84,23 @@ _ROUNDS = (
     Round(3_000, 300, 12, 10, 4, 0.2),
     Round(LEARNED_ROWS, 400, 15, 15, 3, 0.5, mapped=2),
 )
-MAP_STEPS = 25
-"""The largest number of iterations for a kernel of mapped inputs."""
+MAP_STEPS = 25  # The largest number of iterations for a kernel of mapped inputs.
+# The fewest rows with which a map of the inputs is learned, for each of its entries, and the same
+# if only half of them learn it.
 LEAST_MAPPED_ROWS, _ROWS_PER_ENTRY, _JUDGED_ROWS_PER_ENTRY = 500, 5, 10
-"""The fewest rows with which a map of the inputs is learned, for each of its entries, and the same
-if only half of them learn it."""
+# The loss, in nats per row, by which a kernel is so much worse that it is not compared further.
 _CLEARLY_WORSE = 0.2
-"""The loss, in nats per row, by which a kernel is so much worse that it is not compared further."""
+# The number of lengthscales beside those of a given kernel, and of iterations for each.
 _TRIED_LENGTHSCALES, _TRIED_STEPS = 4, 8
-"""The number of lengthscales beside those of a given kernel, and of iterations for each."""
-_TRIED_UNTIL = 0.25
-"""The fraction of `max_time` by which that must end."""
+_TRIED_UNTIL = 0.25  # The fraction of `max_time` by which that must end.
+# The least noise variance at the start of a round. Targets of a few groups may be nearly free of
+# noise, and those of others are then so unlikely that the first step ends far away.
 _LEAST_NOISE = 0.01
-"""The least noise variance at the start of a round. Targets of a few groups may be nearly free of
-noise, and those of others are then so unlikely that the first step ends far away."""
 _ENOUGH_SECONDS = 4.0
+# The largest number of rows of the last round for each second of `max_time`.
 _LAST_ROWS_PER_SECOND = 1_000
-"""The largest number of rows of the last round for each second of `max_time`."""
+# With less than `_ENOUGH_SECONDS` there are only the first and the last round, of so many rows.
 _FEWEST_ROWS, _ROWS_PER_SECOND = (200, 1_000), (400, 2_000)
-"""With less than `_ENOUGH_SECONDS` there are only the first and the last round, of so many rows."""
 
 
 def learn_kernels(run: Run, rows: RowBlock, start: ExactGP) -> list[ExactGP]:
@@ -159,7 +149,7 @@ def choose_map(run: Run, rows: RowBlock, start: ExactGP, until: float) -> ExactG
     run.monitor.clock.allow(until)
     if not tried or is_over():
         return None
-    groups = learner.group(start, rows.n_rows, min(own.size, n // 4))
+    groups = group_nearby(learner.rows, start.kernel, rows.n_rows, min(own.size, n // 4))
     half, others = groups[::2], groups[1::2]
     plain = learner.learn_in_round(own, start, half, most, 3)
     mapped = learner.learn_in_round(own, tried[0], half, most, 2)
@@ -200,8 +190,8 @@ class LocalLearner:
     checkpoint: Checkpoint | None = None
     tol: float = _TOLERANCE
     n_iter: int = 0
+    # The loss of each kernel, by the number of rows; lower is better.
     losses: dict[int, dict[str, float]] = field(default_factory=dict)
-    """The loss of each kernel, by the number of rows; lower is better."""
 
     def choose_lengthscales(self, given: ExactGP, most: int) -> ExactGP:
         """Return the model with a given kernel, or one with plausible lengthscales, if better.
@@ -218,7 +208,9 @@ class LocalLearner:
             if i and clock.is_over():
                 break
             model = replace(given, kernel=kernel)
-            objective = self._make_objective(model, self.group(model, first.n_rows, first.size))
+            objective = self._make_objective(
+                model, group_nearby(self.rows, model.kernel, first.n_rows, first.size)
+            )
             with suppress(FactorizationError), self.monitor.stage("lengthscales", steps):
                 own = (self.tol, self.monitor.step, self.checkpoint, f"lengthscales {kernel}")
                 value = minimize(objective, steps, *own).value
@@ -236,7 +228,7 @@ class LocalLearner:
             models = self._learn_candidates(start, rounds.pop(0), most)
         for each in rounds:
             mapped = [] if given else self.map_inputs(models[: each.mapped])
-            learned, groups = [], self.group(models[0], each.n_rows, each.size)
+            learned, groups = [], group_nearby(self.rows, models[0].kernel, each.n_rows, each.size)
             models = [*models[: len(mapped) or None], *mapped]
             for i, model in enumerate(models):
                 learned.append(self.learn_in_round(each, model, groups, most, len(models) - i))
@@ -302,7 +294,7 @@ class LocalLearner:
         inputs matter, by which rows are then grouped.
         """
         learned: dict[type[Stationary] | None, ExactGP] = {None: start}
-        groups = self.group(start, own.n_rows, own.size)
+        groups = group_nearby(self.rows, start.kernel, own.n_rows, own.size)
         pairs = SUMS if self._has_time else ()
         n_candidates = len(CANDIDATES) + len(pairs)
         for i, (kind, (origin, stretch)) in enumerate(CANDIDATES.items()):
@@ -312,7 +304,7 @@ class LocalLearner:
             model = replace(model, kernel=kind(lengths, before.variance, groups=before.groups))
             learned[kind] = model = self.learn_in_round(own, model, groups, most, n_candidates - i)
             if origin is None:
-                groups = self.group(model, own.n_rows, own.size)
+                groups = group_nearby(self.rows, model.kernel, own.n_rows, own.size)
         sums = []
         for i, parts in enumerate(pairs, len(CANDIDATES)):
             model = add_kernels(*(learned[kind] for kind in parts))
@@ -336,16 +328,11 @@ class LocalLearner:
             key = f"{name} {(len(groups), size)}"
             found = minimize(objective, steps, self.tol, self.monitor.step, self.checkpoint, key)
         self.n_iter += found.n_iter
-        learned: ExactGP = found.model
-        return learned
+        return found.model
 
     def _make_objective(self, model: ExactGP, groups: list[RowBlock]) -> LocalObjective:
         free = kernel_parameters(replace(model, kernel=limit_alpha(model.kernel)))
         return LocalObjective(free, groups, self.n_threads)
-
-    def group(self, model: ExactGP, count: int, size: int) -> list[RowBlock]:
-        """Return about `count` rows in groups of at most `size`, as near as all rows make them."""
-        return group_nearby(self.rows, model.kernel, count, size)
 
     def score_model(self, model: ExactGP, groups: list[RowBlock]) -> float:
         """Return the mean of two losses per row: `−ln p(y)`, and that with one variance for all.

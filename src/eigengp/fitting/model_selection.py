@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-EXACT_UP_TO = 2_000
-"""Up to so many rows the default is the exact GP."""
+EXACT_UP_TO = 2_000  # Up to so many rows the default is the exact GP.
 
 
 @dataclass(frozen=True)

@@ -28,16 +28,15 @@ from eigengp.gp.linalg import FactorizationError, JitterWarning
 from eigengp.gp.model import EigenGP
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 
-NOISE_RANGE = (1e-6, 1e2)
-"""Bounds of a noise variance, relative to that of the targets."""
+NOISE_RANGE = (1e-6, 1e2)  # Bounds of a noise variance, relative to that of the targets.
 SHRINKAGE_RANGE = (1e-8, 1e4)
 HIGHEST_FREQUENCY = 1e3
+# Mean and standard deviation of the log noise variance of standardised targets.
 _NOISE_LOG_PRIOR = (float(np.log(0.1)), 2.5)
-"""Mean and standard deviation of the log noise variance of standardised targets."""
+# Lengthscales beyond about the range of a standardised input count as if they were that.
 LEAST_METRIC = 0.3
-"""Lengthscales beyond about the range of a standardised input count as if they were that."""
+# The bound of an entry of a map of standardised inputs, which starts at the identity.
 _LARGEST_MAP = 10.0
-"""The bound of an entry of a map of standardised inputs, which starts at the identity."""
 _MEMORY = 20
 _REJECTED = 1e3
 _ATTEMPTS = 4
@@ -51,14 +50,12 @@ KernelT = TypeVar("KernelT", ExactGP, EigenGP)
 class Part:
     """One kind of free parameter: its entries and bounds, how to write it and get its gradient."""
 
-    start: Array
-    """The entries of the template as a vector."""
+    start: Array  # The entries of the template as a vector.
     low: Array
     high: Array
-    write: Callable[[Any, Array], Any]
-    """Returns the model with new entries."""
+    write: Callable[[Any, Array], Any]  # Returns the model with new entries.
+    # Returns the derivatives by these entries from a gradient of the model.
     slope: Callable[[Any], Array]
-    """Returns the derivatives by these entries from a gradient of the model."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +91,7 @@ class Parameters(Generic[ModelT]):
 
 
 def eigengp_parameters(
-    model: EigenGP,
-    box: Extent,
-    basis: bool = True,
-    weights: bool = False,
-    scaled: bool = False,
+    model: EigenGP, box: Extent, basis: bool = True, weights: bool = False, scaled: bool = False
 ) -> Parameters[EigenGP]:
     """Free kernel and inducing points (if `basis`), noise, and weights (if `weights`).
 
@@ -187,11 +180,9 @@ def _free_weights(model: EigenGP) -> Part:
 class Evaluation(NamedTuple):
     """One evaluation of an objective; all per row."""
 
-    value: float
-    """The minimised value."""
+    value: float  # The minimised value.
     gradient: Array
-    evidence: float
-    """`−ln p(y)`, without the guard against over-fitting."""
+    evidence: float  # `−ln p(y)`, without the guard against over-fitting.
 
 
 class Objective(Protocol):
@@ -209,10 +200,8 @@ class Objective(Protocol):
 class Minimum:
     """The result of an optimisation."""
 
-    model: Any
-    """The model with the best parameters."""
-    vector: Array
-    """These parameters."""
+    model: Any  # The model with the best parameters.
+    vector: Array  # These parameters.
     value: float
     evidence: float
     n_iter: int = 0
@@ -296,8 +285,7 @@ class _Search:
     """An objective with its best point so far; points that cannot be factorised are rejected."""
 
     objective: Callable[[Array], Evaluation]
-    vector: Array
-    """The best point, or that to start from."""
+    vector: Array  # The best point, or that to start from.
     best: Evaluation
     stopped: bool = False
 

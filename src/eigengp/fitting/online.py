@@ -60,10 +60,6 @@ class Online:
         assert isinstance(flow, SpectralPass | ResidualPass)
         return cls(model, flow, outcome.evidence.sums)
 
-    def add_rows(self, rows: RowSource, forgetting: float = 1.0) -> Online:
-        """Add more rows; the weight of earlier ones is multiplied by `forgetting`."""
-        return replace(self, sums=self.sums * forgetting + self.flow.sums(rows))
-
     def refresh(self) -> Online:
         """Learn noise and weights again; not possible with a residual."""
         if not isinstance(self.flow, SpectralPass):
@@ -85,10 +81,8 @@ class ExtendedFit(NamedTuple):
 
     model: EigenGP
     posterior: Any
-    value: float
-    """The negative log marginal likelihood, in standardised units."""
-    weight: float
-    """The total weight of the rows in `value`."""
+    value: float  # The negative log marginal likelihood, in standardised units.
+    weight: float  # The total weight of the rows in `value`.
     online: Online | StochasticLearner
 
 
@@ -123,7 +117,8 @@ def extend_fit(
         weight = float(np.sum(kept.weight))
     else:
         more = ArraySource.of(group_rows(rows).rows, online.sums.b.size)
-        online = online.add_rows(more, forgetting)
+        # The weight of earlier rows is multiplied by `forgetting`.
+        online = replace(online, sums=online.sums * forgetting + online.flow.sums(more))
         online = online.refresh() if learn else online
         model, outcome, weight = online.model, online.outcome, online.sums.n
     posterior: Any = model.posterior(outcome)

@@ -21,23 +21,20 @@ from eigengp.gp.linalg import FactorizationError, cholesky, guarded, leave_one_o
 from eigengp.gp.vecchia import VecchiaPass
 from eigengp.kernels import Kernel
 
-_FEW_ROWS = 3_000
-"""The largest number of rows for which the covariance is factorised."""
+_FEW_ROWS = 3_000  # The largest number of rows for which the covariance is factorised.
+# The largest number of rows: half of the kernel matrix then takes 1.8 GB in float32.
 _MOST_ROWS = 30_000
-"""The largest number of rows: half of the kernel matrix then takes 1.8 GB in float32."""
+# The largest number of entries of the kernel matrix for each second of `max_time`.
 _ENTRIES_PER_SECOND = 8e7
-"""The largest number of entries of the kernel matrix for each second of `max_time`."""
+# Relative residuals. Errors of quadratic forms are of second order, so that probes need less.
 _TOLERANCE, _PROBE_TOLERANCE = 1e-3, 3e-2
-"""Relative residuals. Errors of quadratic forms are of second order, so that probes need less."""
 _PROBES = 3
-_HELD_OUT, _LEAST_SHARE = 1_000, 10
-"""The largest number of held-out rows, at most one in so many."""
+_HELD_OUT, _LEAST_SHARE = 1_000, 10  # The largest number of held-out rows, at most one in so many.
 _MOST_ITERATIONS = 400
+# The largest number of inducing points of the preconditioner, the fewest rows for each, and the
+# largest number of features of all rows: smooth functions need many points.
 _POINTS, _ROWS_PER_POINT, _MOST_FEATURES = 1_000, 4, 10_000_000
-"""The largest number of inducing points of the preconditioner, the fewest rows for each, and the
-largest number of features of all rows: smooth functions need many points."""
-_NEIGHBORS = 15
-"""The number of neighbours of the preconditioner."""
+_NEIGHBORS = 15  # The number of neighbours of the preconditioner.
 
 
 @dataclass(frozen=True)
@@ -154,8 +151,7 @@ class _System(NamedTuple):
     """The equations `C x = b`, with what solves them."""
 
     K: SymmetricKernelMatrix
-    noise: Array
-    """The diagonal of `C − K`."""
+    noise: Array  # The diagonal of `C − K`.
     preconditioner: Preconditioner
     is_over: Callable[[], bool]
 
@@ -175,8 +171,6 @@ class _System(NamedTuple):
 
         if count is not None:
             preconditioner = preconditioner.hold_out(count)
-        found = solve(
-            *(multiply, preconditioner.solve, right, tolerance),
-            *(_MOST_ITERATIONS, self.is_over),
-        )
+        more = tolerance, _MOST_ITERATIONS, self.is_over
+        found = solve(multiply, preconditioner.solve, right, *more)
         return found.x if np.all(found.errors <= tolerance) else None

@@ -11,12 +11,10 @@ from multiprocessing import current_process
 from typing import TextIO
 
 _BAR_WIDTH = 24
+# After how many seconds progress is shown, and how often where lines cannot change.
 _PATIENCE, _EVERY = 2.0, 5.0
-"""After how many seconds progress is shown, and how often where lines cannot change."""
-_SOON = 2.0
-"""Shorter stages do not show the remaining time."""
-_MARGIN = 0.5
-"""A stage ends this fraction of a step early, so that it is on time on average."""
+_SOON = 2.0  # Shorter stages do not show the remaining time.
+_MARGIN = 0.5  # A stage ends this fraction of a step early, so that it is on time on average.
 
 
 @dataclass
@@ -42,8 +40,7 @@ class Clock:
     _started: float = field(default_factory=time.monotonic)
     _share: float = 0.9
     _asked: float = field(default_factory=time.monotonic)
-    was_over: bool = False
-    """Whether a stage has ended early."""
+    was_over: bool = False  # Whether a stage has ended early.
 
     def allow(self, share: float) -> None:
         """Let the next stage run until this fraction of the time limit."""

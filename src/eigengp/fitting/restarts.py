@@ -34,37 +34,32 @@ from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.model import EigenGP
 from eigengp.kernels import Kernel
 
+# The fraction of the starts and the number of iterations in each round.
 ROUNDS = ((1.0, 20), (0.25, 60), (0.03, 100))
-"""The fraction of the starts and the number of iterations in each round."""
 RELOCATIONS = 20
 _RELOCATION_ITERATIONS = 40
-_RELOCATION_WORK = 1e6
-"""The largest N·M² for which inducing points are relocated."""
+_RELOCATION_WORK = 1e6  # The largest N·M² for which inducing points are relocated.
 _SCREENING_SIZE = 50
 _PLACING_ROWS = 10_000
 _SMALLEST_SIZE = 12
-_DOUBLED = (0.1, 0.01)
-"""How far doubled inducing points are moved, in lengthscales."""
+_DOUBLED = (0.1, 0.01)  # How far doubled inducing points are moved, in lengthscales.
 _NOISE_ROWS = 2_000
 _NOISES = (0.01, 0.03, 0.1, 0.3)
 _WARM_ROWS = 2_000
 _WARM_ROWS_PER_POINT = 10
 _WARM_GROWTH = 9
 _MOST_WARM_ROWS = 1 << 21
+# The number of iterations on the smallest subset, and on each larger one.
 _FIRST_ITERATIONS, _WARM_ITERATIONS = 40, 60
-"""The number of iterations on the smallest subset, and on each larger one."""
-_SHORT_ITERATIONS = 30
-"""The number of iterations from a short lengthscale of one input."""
+_SHORT_ITERATIONS = 30  # The number of iterations from a short lengthscale of one input.
+# How often inducing points are placed anew for the lengthscales that the first subset shows, and
+# the number of iterations from there.
 _PLACEMENTS, _PLACED_ITERATIONS = 2, 60
-"""How often inducing points are placed anew for the lengthscales that the first subset shows, and
-the number of iterations from there."""
-_WARM_BLOCKS = 4
-"""The number of blocks of a small subset, which threads sum side by side."""
-_WORTH_PLACING = 1e-3
-"""The gain per row, in nats, from which another placement is tried."""
+_WARM_BLOCKS = 4  # The number of blocks of a small subset, which threads sum side by side.
+_WORTH_PLACING = 1e-3  # The gain per row, in nats, from which another placement is tried.
 _WARM_TOLERANCE = 1e-7
+# The number of features from which a subset is learned from on the device of all rows.
 _WORTH_MOVING = 1 << 20
-"""The number of features from which a subset is learned from on the device of all rows."""
 
 
 ResultT = TypeVar("ResultT")
@@ -167,8 +162,7 @@ class Search:
         smoother = model.kernel.matrix(self.rows.X[candidates], self.rows.X)
         local = smoother @ squared / smoother.sum(axis=1)
         excess = np.maximum(local - 0.8 * model.noise_variance, 1e-4 * model.noise_variance)
-        chosen: Array = self.rows.X[rng.choice(candidates, p=excess / excess.sum())]
-        return chosen
+        return self.rows.X[rng.choice(candidates, p=excess / excess.sum())]
 
 
 @dataclass

@@ -13,11 +13,7 @@ from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, beside, place, put_inputs
-from eigengp.backend.threads import (
-    count_available_threads,
-    speed_up_passes,
-    use_one_openmp_thread,
-)
+from eigengp.backend.threads import count_available_threads, speed_up_passes, use_one_openmp_thread
 from eigengp.data.array_source import ArraySource
 from eigengp.data.open import Dataset
 from eigengp.data.standardize import Scaling
@@ -34,8 +30,8 @@ from eigengp.gp.posterior import Predictive
 from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.gp.vecchia import VecchiaPass
 
+# Rows in a block of the exact GP: with N columns each, small blocks keep memory near N².
 EXACT_BLOCK_ROWS = 128
-"""Rows in a block of the exact GP: with N columns each, small blocks keep memory near N²."""
 _TWO_VALUES = (
     "y has only two distinct values. If they are classes, EigenGPClassifier predicts their "
     "probabilities."
@@ -74,20 +70,19 @@ class Run:
 
     dataset: Dataset
     settings: Settings
-    source: RowSource
-    """Standardised rows, in blocks for the number of features of the model."""
+    source: RowSource  # Standardised rows, in blocks for the number of features of the model.
     rng: np.random.RandomState
     monitor: Monitor
     checkpoint: Checkpoint | None = None
     n_iter: int = 0
+    # How inducing points are initialised, or an array in standardised units.
     inducing_points: str | Array = "kmeans"
-    """How inducing points are initialised, or an array in standardised units."""
+    # The number of threads before BLAS is limited to one.
     n_threads: int = field(default_factory=count_available_threads)
-    """The number of threads before BLAS is limited to one."""
     notes: list[str] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
+    # Where an exact GP is computed: on the given device, or where the inputs are.
     exact_device: str | None = None
-    """Where an exact GP is computed: on the given device, or where the inputs are."""
 
     def restrict(self, rows: RowBlock) -> Run:
         """Return a run on some standardised rows, without a checkpoint."""
@@ -122,11 +117,7 @@ class Run:
         )
 
     def make_result(
-        self,
-        model: Any,
-        value: float,
-        posterior: Predictive | LeaveOneOut,
-        **own: Any,
+        self, model: Any, value: float, posterior: Predictive | LeaveOneOut, **own: Any
     ) -> FitResult:
         """Make the result of the run; `own` are further attributes of a method.
 
@@ -137,7 +128,7 @@ class Run:
         dataset, clock = self.dataset, self.monitor.clock
         if clock.was_over:
             self.notes.append("Learning ended early; raise max_time for a better fit.")
-        offset = get_log_unit(dataset.scaling, dataset.summary.weight)
+        offset = get_log_unit(dataset.scaling, dataset.summary.weight) + dataset.log_slope
         encoder, n_features = dataset.encoder, dataset.scaling.input_scale.size
         found = {
             "encoder_": encoder,
@@ -149,13 +140,14 @@ class Run:
             "history_": self.monitor.history,
             "n_iter_": self.n_iter,
             "leave_one_out_errors_": scored.errors,
+            "target_map_": dataset.target_map,
             "_scaling": dataset.scaling,
             "_place": place(dataset.like),
             "_posterior": scored.posterior,
             **describe(model, dataset.scaling, dataset.like, self.settings.has_weights),
             **own,
         }
-        optional = ("encoder_", "feature_names_in_", "leave_one_out_errors_")
+        optional = ("encoder_", "feature_names_in_", "leave_one_out_errors_", "target_map_")
         kept = {name: v for name, v in found.items() if v is not None or name not in optional}
         return FitResult(model, scored.posterior, kept, tuple(dict.fromkeys(self.notes)))
 
@@ -190,7 +182,8 @@ def begin_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
     weight = dataset.summary.weight
     rng = check_random_state(settings.random_state)
     clock = Clock(settings.max_time, dataset.opened)
-    monitor = Monitor(settings.verbose, weight, get_log_unit(dataset.scaling, weight), clock=clock)
+    offset = get_log_unit(dataset.scaling, weight) + dataset.log_slope
+    monitor = Monitor(settings.verbose, weight, offset, clock=clock)
     checkpoint = _open_checkpoint(dataset, settings, rng)
     own = dataset.like.device if getattr(dataset.like, "is_cuda", False) else None
     try:

@@ -23,26 +23,24 @@ from eigengp.gp.likelihoods import LIKELIHOODS, Heteroscedastic, NonGaussian
 from eigengp.gp.precision import KEPT_BYTES, Arithmetic
 from eigengp.kernels import Kernel
 
+# The default of scikit-learn, in MiB; any other value is set by the user.
 _DEFAULT_WORKING_MEMORY = 1024
-"""The default of scikit-learn, in MiB; any other value is set by the user."""
+# The jitter of the kernel matrix at inducing points, relative to the prior variance.
 RELATIVE_JITTER = 1e-6
-"""The jitter of the kernel matrix at inducing points, relative to the prior variance."""
+# The largest number of neighbours while the coefficients are learned; more change little.
 MOST_NEIGHBORS = 32
-"""The largest number of neighbours while the coefficients are learned; more change little."""
 _SMALL_PROBLEM = 1e7
 _DEFAULT_COMPONENTS = 100
 _MANY_ROWS = 500_000
+# The guard's share of the trace term for one inducing point per row (benchmarks/README.md).
 _GUARD_STRENGTH = 1.5
-"""The guard's share of the trace term for one inducing point per row (benchmarks/README.md)."""
 _SCARCE_ROWS_PER_POINT = 10
 _HOLD_OUT_FROM = 2_000
-_SAMPLE_ROWS = 2_000
-"""The least number of rows among which distinct inputs are counted first."""
+_SAMPLE_ROWS = 2_000  # The least number of rows among which distinct inputs are counted first.
+# The number of rows from which float32 pays on a GPU that has fast float64: the compilation of its
+# kernels takes seconds.
 _FEWEST_FOR_FLOAT32 = 1 << 24
-"""The number of rows from which float32 pays on a GPU that has fast float64: the compilation of its
-kernels takes seconds."""
-_LAST_FAST = 10
-"""The last major version of CUDA's capabilities whose first chip has fast float64."""
+_LAST_FAST = 10  # The last major version of CUDA's capabilities whose first chip has fast float64.
 _COUNT = Interval(Integral, 1, None, closed="left")
 
 
@@ -172,50 +170,42 @@ def find_likelihood(given: object) -> NonGaussian | None:
 class Settings:
     """The parameters of an estimator, typed; those that it does not have are at their defaults."""
 
-    reading: ReadOptions
-    """How its rows are read."""
+    reading: ReadOptions  # How its rows are read.
+    # All parameters as the user gave them, which identify a checkpoint.
     parameters: Mapping[str, Any]
-    """All parameters as the user gave them, which identify a checkpoint."""
-    kernel: Kernel | str
-    """A kernel in the units of the data, or the name of one; "auto" chooses."""
+    kernel: Kernel | str  # A kernel in the units of the data, or the name of one; "auto" chooses.
+    # The initial noise variance, in the units of the data; None is a tenth of the variance of the
+    # targets.
     noise_variance: float | None
-    """The initial noise variance, in the units of the data; None is a tenth of the variance of the
-    targets."""
+    # "gaussian", "heteroscedastic", or "auto": heteroscedastic where a fit keeps its rows.
     noise: str
-    """"gaussian", "heteroscedastic", or "auto": heteroscedastic where a fit keeps its rows."""
+    transform: Any  # The transform of the targets: its name, "auto", a map, or None.
+    # A likelihood other than Gaussian noise; None is Gaussian noise.
     likelihood: NonGaussian | None
-    """A likelihood other than Gaussian noise; None is Gaussian noise."""
     optimizer: LBFGS | Stochastic
     n_components: int | None
     n_inducing: int | None
+    # How inducing points are initialised, or an array in the units of the data.
     inducing_points: str | Array
-    """How inducing points are initialised, or an array in the units of the data."""
-    has_weights: bool
-    """Whether the weights of the eigenfunctions are learned (EigenGP)."""
-    residual: str | None
-    """None, "diagonal", "neighbors", "exact", or "auto"."""
-    power: float | None
-    """See `EigenGP.power`; None without a residual."""
+    has_weights: bool  # Whether the weights of the eigenfunctions are learned (EigenGP).
+    residual: str | None  # None, "diagonal", "neighbors", "exact", or "auto".
+    power: float | None  # See `EigenGP.power`; None without a residual.
     n_neighbors: int
     guard: bool
     precision: str
-    device: str | None
-    """The device of PyTorch on which an exact GP is computed; None is the CPU."""
+    device: str | None  # The device of PyTorch on which an exact GP is computed; None is the CPU.
     max_time: float | None
     random_state: Any
     verbose: bool | int | None
-    keeps_rows: bool = True
-    """False in the first `partial_fit`, which cannot keep its rows."""
+    keeps_rows: bool = True  # False in the first `partial_fit`, which cannot keep its rows.
+    # These three are parameters of the optimizer; None is the default of the method.
     n_restarts: int | None = field(init=False)
     max_iter: int | None = field(init=False)
     tol: float | None = field(init=False)
-    """These parameters of the optimizer; None is the default of the method."""
-    is_stochastic: bool = field(init=False)
-    """Whether the model is learned from batches."""
-    learns_nothing: bool = field(init=False)
-    """Whether all hyperparameters stay where they start."""
+    is_stochastic: bool = field(init=False)  # Whether the model is learned from batches.
+    learns_nothing: bool = field(init=False)  # Whether all hyperparameters stay where they start.
+    # The stages of the fit; "prior" keeps the weights of the GP prior.
     strategy: str = field(init=False)
-    """The stages of the fit; "prior" keeps the weights of the GP prior."""
 
     def __post_init__(self) -> None:
         own = self.optimizer
@@ -246,6 +236,7 @@ class Settings:
             kernel=own["kernel"],
             noise_variance=None if isinstance(likelihood, str) else likelihood.variance,
             noise=likelihood if isinstance(likelihood, str) else kind,
+            transform=getattr(likelihood, "transform", "auto" if likelihood == "auto" else None),
             likelihood=other,
             optimizer=_check_optimizer(method, own.get("optimizer", "auto"), has_weights),
             n_components=None if isinstance(size, str) else size,
@@ -310,8 +301,7 @@ def _check_points(inducing_points: Any) -> str | Array:
         return "kmeans" if inducing_points == "auto" else inducing_points
     if isinstance(inducing_points, Integral):
         return "kmeans"
-    points: Array = check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
-    return points
+    return check_array(inducing_points, dtype=np.float64, input_name="inducing_points")
 
 
 def is_small(n_rows: int, n_inducing: int) -> bool:
@@ -376,8 +366,8 @@ class Plan:
     hold_out: bool = False
     groups: bool = True
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    # Whether there is nothing to search for: one start with a settled kernel.
     begins_at_once: bool = field(init=False)
-    """Whether there is nothing to search for: one start with a settled kernel."""
 
     def __post_init__(self) -> None:
         at_once = self.settled and self.n_restarts == 1 and not self.grow

@@ -144,8 +144,7 @@ class Stages(FirstStage):
                 objective = self._weight_objective = WeightObjective.of(free, train)
         # Weights are evaluated faster than a checkpoint is written.
         found = run.learn(stage, objective, plan.max_iter, plan.tol, stored=model.residual)
-        learned: EigenGP = found.model
-        return learned
+        return found.model
 
     def _choose_better(self, before: EigenGP, after: EigenGP) -> EigenGP:
         """Return `after`, unless there is a held-out set and `before` predicts it better."""

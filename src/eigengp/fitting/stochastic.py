@@ -32,25 +32,21 @@ from eigengp.gp.model import EigenGP
 from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 
 _FIRST_MOMENT, _SECOND_MOMENT, _TINY = 0.9, 0.999, 1e-10
-FIRST_ITERATIONS = 30
-"""Iterations of L-BFGS on a sample of the rows, before the batches."""
+FIRST_ITERATIONS = 30  # Iterations of L-BFGS on a sample of the rows, before the batches.
 _KEPT_ROWS = 10_000
-_REPLAYS = 29
-"""Steps on rows of the reservoir after each batch."""
+_REPLAYS = 29  # Steps on rows of the reservoir after each batch.
+# The initial step size, and the number of steps after which it decays.
 _FIRST_LENGTH, _LONG_STEPS = 0.03, 100.0
-"""The initial step size, and the number of steps after which it decays."""
+# The decay exponent and the smallest value of the natural-gradient step size.
 _FORGETS, _SLOWEST_BELIEF = 0.6, 0.02
-"""The decay exponent and the smallest value of the natural-gradient step size."""
 
 
 @dataclass(frozen=True)
 class Belief:
     """`q(z) = N(m, S)` in its natural parameters."""
 
-    precision: Array
-    """`Λ = S⁻¹`, shape (M, M)."""
-    shift: Array
-    """`Λ m`, shape (M,)."""
+    precision: Array  # `Λ = S⁻¹`, shape (M, M).
+    shift: Array  # `Λ m`, shape (M,).
 
     @classmethod
     def prior(cls, size: int) -> Belief:
@@ -80,8 +76,7 @@ class Belief:
 class Step:
     """The result of one step."""
 
-    value: float
-    """The expected negative log-likelihood of all rows, estimated from the batch."""
+    value: float  # The expected negative log-likelihood of all rows, estimated from the batch.
     gradient: Gradient
     belief: Belief
 

@@ -19,15 +19,11 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from eigengp._typing import Array
-from eigengp.backend.threads import map_in_threads
+from eigengp.backend.threads import map_in_threads, map_rows
 from eigengp.data.neighbors import Nearest, NeighborSource
 from eigengp.fitting.heteroscedastic import LeaveOneOut, LeftOut, reweight_rows, score
 from eigengp.fitting.initialization import place_points
-from eigengp.fitting.local_learner import (
-    group_nearby,
-    learn_kernels,
-    name_model,
-)
+from eigengp.fitting.local_learner import group_nearby, learn_kernels, name_model
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.noise_level import choose_noise
 from eigengp.fitting.posterior_mean import find_posterior_mean, is_affordable
@@ -43,38 +39,35 @@ from eigengp.kernels import Kernel
 
 _TRIED_ROWS = 5_000
 _LEAST_LEARNED_ROWS = 1_000
+# The largest number of rows from which hyperparameters and coefficients are learned. Predictions
+# find their neighbours among all rows.
 SAMPLE_ROWS = 100_000
-"""The largest number of rows from which hyperparameters and coefficients are learned. Predictions
-find their neighbours among all rows."""
-_SAMPLE_ROWS_PER_SECOND = 4_000
-"""The largest number of them for each second of `max_time`."""
+_SAMPLE_ROWS_PER_SECOND = 4_000  # The largest number of them for each second of `max_time`.
+# The first and the largest default number of inducing points, without `max_time`.
 _FIRST_SIZE, _LAST_SIZE = 200, 400
-"""The first and the largest default number of inducing points, without `max_time`."""
+# The improvement of the held-out loss, in nats per row, that doubling them must bring.
 _WORTH = 0.01
-"""The improvement of the held-out loss, in nats per row, that doubling them must bring."""
 _ROWS_PER_POINT = 25
 _LEAST_SIZE, _MOST_SIZE = 50, 800
+# The largest number of features of all rows that the default keeps in memory.
 _MOST_FEATURES = 40_000_000
-"""The largest number of features of all rows that the default keeps in memory."""
 _SIZE_PER_SECOND = 12
-_CHUNK = 128
-"""The number of rows predicted at once."""
+_CHUNK = 128  # The number of rows predicted at once.
+# The number of rows between looks at the clock, which does not depend on the threads.
 _AT_ONCE = 16 * _CHUNK
-"""The number of rows between looks at the clock, which does not depend on the threads."""
+# The largest number of distinct inputs, and of their rows, that are left out.
 _LEFT_OUT_ROWS, _MOST_SINGLE_ROWS = 6_000, 20_000
-"""The largest number of distinct inputs, and of their rows, that are left out."""
+# For each so many of the first inputs, one more that several rows share is left out.
 _FIRST_PER_REPEAT = 20
-"""For each so many of the first inputs, one more that several rows share is left out."""
+# The number of rows from which the noise level is chosen, and that of each group of them.
 _SCORED_ROWS = (4_000, 2_000)
-"""The number of rows from which the noise level is chosen, and that of each group of them."""
-_LEAST_SECONDS = 10.0
-"""The least `max_time` with which the noise level is chosen."""
+_LEAST_SECONDS = 10.0  # The least `max_time` with which the noise level is chosen.
+# The largest ratio of mean squared errors, of the mean from all rows to that from neighbours, at
+# which the former is used: it is smoother, and its predictions are faster.
 _NOT_WORSE = 1.02
-"""The largest ratio of mean squared errors, of the mean from all rows to that from neighbours, at
-which the former is used: it is smoother, and its predictions are faster."""
+# Fractions of `max_time` by which the choice of inducing points, leave-one-out, and the solution
+# for all rows must end.
 _UNTIL = (0.55, 0.75, 1.0)
-"""Fractions of `max_time` by which the choice of inducing points, leave-one-out, and the solution
-for all rows must end."""
 
 
 def learn_with_neighbors(run: Run, start: ExactGP) -> FitResult:
@@ -110,18 +103,14 @@ class _Predicted(NamedTuple):
     """A model, its posterior, and leave-one-out predictions of some rows."""
 
     model: VecchiaPass
-    outcome: VecchiaOutcome
-    """What a pass over the rows found."""
-    posterior: VecchiaPosterior
-    """With constant noise."""
+    outcome: VecchiaOutcome  # What a pass over the rows found.
+    posterior: VecchiaPosterior  # With constant noise.
+    # Numbers of predicted inputs: the first `n_first`, and some that several rows share.
     at: NDArray[np.intp]
-    """Numbers of predicted inputs: the first `n_first`, and some that several rows share."""
-    n_first: int
-    """The number of inputs among which the mean of all rows is compared."""
-    left_out: LeftOut
-    """The predictions of their rows."""
+    n_first: int  # The number of inputs among which the mean of all rows is compared.
+    left_out: LeftOut  # The predictions of their rows.
+    # With the noise that is fitted to the predictions; None if it is not fitted.
     scored: LeaveOneOut | None = None
-    """With the noise that is fitted to the predictions; None if it is not fitted."""
 
 
 @dataclass(frozen=True)
@@ -272,9 +261,10 @@ class NeighborFit:
             _, posterior = self.run_pass(made, seen, seen)
         except FactorizationError:
             return float("inf")
-        chunks = [held_out.X[i : i + _CHUNK] for i in range(0, held_out.n_rows, _CHUNK)]
-        parts = map_in_threads(posterior.mean_and_variance, chunks, self.run.n_threads)
-        mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
+        mean, variance = map_rows(
+            lambda own: posterior.mean_and_variance(held_out.X[own]),
+            *(held_out.n_rows, _CHUNK, self.run.n_threads),
+        )
         return _score_predictions(held_out, mean, variance)
 
     def _place(self, kernel: Kernel, size: int, rows: RowBlock) -> Array:
@@ -386,12 +376,11 @@ class NeighborFit:
     def _reweight(self, model: VecchiaPass, smooth: VarianceScale) -> _Predicted:
         """Predict rows again, where those with much noise count less."""
         unit = np.sqrt(model.features.prior_scale)
-        chunks = [slice(i, i + _AT_ONCE) for i in range(0, self.rows.n_rows, _AT_ONCE)]
-        explained = map_in_threads(
+        explained = map_rows(
             lambda own: model.features.matrix(self.rows.X[own]) @ model.prior_factor / unit,
-            *(chunks, self.run.n_threads),
+            *(self.rows.n_rows, _AT_ONCE, self.run.n_threads),
         )
-        rows = reweight_rows(self.rows, smooth, np.concatenate(explained))
+        rows = reweight_rows(self.rows, smooth, explained)
         again = replace(self, rows=rows, sample=rows)
         return again._predict(model, *again.condition(model), rows.weight / self.rows.weight)
 
@@ -439,12 +428,11 @@ class NeighborFit:
         seen, held_out = posterior.rows.cut(posterior.rows.n_rows - count)
         metric = posterior.features.kernel.metric(seen.X.shape[1])
         index = Nearest.of(seen.X, metric, self.n_neighbors)(held_out.X)
-        chunks = [np.arange(i, min(i + _CHUNK, count)) for i in range(0, count, _CHUNK)]
-        parts = map_in_threads(
-            lambda own: posterior.leave_one_out(held_out.picked(own), index[own])[0],
-            *(chunks, self.run.n_threads),
+        means = map_rows(
+            lambda own: posterior.leave_one_out(held_out.part(own), index[own])[0],
+            *(count, _CHUNK, self.run.n_threads),
         )
-        return np.asarray(held_out.y - np.concatenate(parts))
+        return np.asarray(held_out.y - means)
 
 
 def _score_predictions(rows: RowBlock, mean: Array, variance: Array) -> float:

@@ -16,13 +16,7 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed, cast, dtype_name, namespace
 from eigengp.backend.threads import convert, product, recycle
 from eigengp.gp.blocks import RowBlock, RowSource
-from eigengp.gp.evidence import (
-    FactorEvidence,
-    Outcome,
-    PassAdjoint,
-    PriorEvidence,
-    TraceTerm,
-)
+from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint, PriorEvidence, TraceTerm
 from eigengp.gp.gpu.fused import fused_for
 from eigengp.gp.linalg import CholeskyFactor, FactorizationError, Spectrum
 from eigengp.gp.precision import Arithmetic, choose_pull_back
@@ -46,10 +40,8 @@ _MOST_LOST_PER_ROW = 1e-7
 class WhitenedSums(Sums):
     """Sums of `Φ = K T`, with what the cotangent of `T` needs."""
 
-    cross: Array
-    """`KᵀΩΦ`, shape (M, R)."""
-    features: Array
-    """`KᵀΩy`, shape (M,)."""
+    cross: Array  # `KᵀΩΦ`, shape (M, R).
+    features: Array  # `KᵀΩy`, shape (M,).
 
 
 @dataclass(frozen=True)
@@ -61,13 +53,11 @@ class PlainRows:
     """
 
     features: KernelColumns
-    made: str = "float64"
-    """The data type of features."""
-    pulled: str = "float64"
-    """The data type of the products of pass 2."""
+    made: str = "float64"  # The data type of features.
+    pulled: str = "float64"  # The data type of the products of pass 2.
+    # Float16 that make up a feature in the products of a fused pass 2: one is faster, two keep more
+    # digits, and none leaves the rows to the general path.
     pieces: int = 0
-    """Float16 that make up a feature in the products of a fused pass 2: one is faster, two keep
-    more digits, and none leaves the rows to the general path."""
 
     def sums(self, block: RowBlock, kept: Kept | None = None) -> Sums:
         """Pass 1, one block."""
@@ -122,8 +112,7 @@ class WhitenedRows:
     """
 
     features: KernelColumns
-    whitening: Array
-    """`T`, shape (M, R)."""
+    whitening: Array  # `T`, shape (M, R).
 
     @cached_property
     def _T(self) -> Placed:
@@ -204,8 +193,8 @@ class PriorPass:
 
     features: KernelColumns
     noise_variance: float
+    # None for features with a white prior, which they leave nothing out of (SSGP).
     factor: CholeskyFactor | None
-    """None for features with a white prior, which they leave nothing out of (SSGP)."""
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
 
     @property
@@ -314,8 +303,7 @@ class SpectralPass:
     features: KernelColumns
     noise_variance: float
     spectrum: Spectrum
-    shrinkage: Array
-    """`v`, shape (R,)."""
+    shrinkage: Array  # `v`, shape (R,).
 
     @cached_property
     def _rows(self) -> WhitenedRows:

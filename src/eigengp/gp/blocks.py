@@ -26,16 +26,13 @@ from eigengp.backend.namespace import AnyArray, namespace
 class RowBlock:
     """Some rows of the data, in any library's arrays."""
 
-    X: AnyArray
-    """Inputs, shape (n, D)."""
-    y: AnyArray
-    """Targets, shape (n,)."""
+    X: AnyArray  # Inputs, shape (n, D).
+    y: AnyArray  # Targets, shape (n,).
+    # How many times each row counts, shape (n,); None means once.
     sample_weight: AnyArray | None = None
-    """How many times each row counts, shape (n,); None means once."""
-    start: int = 0
-    """The index of the first row in the whole data."""
+    start: int = 0  # The index of the first row in the whole data.
+    # `Σ s_i (y_i − ȳ)²` of the rows that were merged into each one, (n,); None means zero.
     scatter: AnyArray | None = None
-    """`Σ s_i (y_i − ȳ)²` of the rows that were merged into each one, (n,); None means zero."""
 
     @classmethod
     def empty(cls, n_features: int = 0) -> RowBlock:
@@ -71,8 +68,11 @@ class RowBlock:
 
     def cut(self, count: int) -> tuple[RowBlock, RowBlock]:
         """Return the first `count` rows, and the others."""
-        first = self.map_arrays(lambda array: array[:count, ...], self.start)
-        return first, self.map_arrays(lambda array: array[count:, ...], self.start + count)
+        return self.part(slice(count)), self.part(slice(count, None))
+
+    def part(self, rows: slice) -> RowBlock:
+        """Return some consecutive rows, without a copy."""
+        return self.map_arrays(lambda array: array[rows, ...], self.start + (rows.start or 0))
 
     def map_inputs(self, W: AnyArray | None) -> RowBlock:
         """Return the block with the inputs `x W`; None is the identity."""
@@ -88,10 +88,9 @@ class RowBlock:
 class Groups(NamedTuple):
     """Rows with equal inputs as one row each."""
 
+    # One row for each distinct input, with mean targets, total weights and scatters.
     rows: RowBlock
-    """One row for each distinct input, with mean targets, total weights and scatters."""
-    number: NDArray[np.intp]
-    """The index of the group of each original row, shape (N,)."""
+    number: NDArray[np.intp]  # The index of the group of each original row, shape (N,).
 
 
 def group_rows(rows: RowBlock) -> Groups:

@@ -26,16 +26,15 @@ from scipy import sparse
 from eigengp._typing import Array
 from eigengp.backend.loops import load_loops
 from eigengp.backend.namespace import row_dots
-from eigengp.backend.threads import map_in_threads, sum_in_threads
+from eigengp.backend.threads import cut_rows, map_in_threads, map_rows, sum_in_threads
 from eigengp.gp.linalg import cholesky, solve_lower
 from eigengp.gp.vecchia import VecchiaOutcome
 from eigengp.kernels import Kernel
 
-_BLOCK = 1_024
-"""The number of rows and columns of a block."""
+_BLOCK = 1_024  # The number of rows and columns of a block.
+# The largest number of iterations in which errors are not halved: where the noise is below the
+# rounding of the kernel matrix, they never fall.
 _PATIENCE = 100
-"""The largest number of iterations in which errors are not halved: where the noise is below the
-rounding of the kernel matrix, they never fall."""
 
 
 class _Block(NamedTuple):
@@ -64,7 +63,7 @@ class SymmetricKernelMatrix:
     @classmethod
     def of(cls, kernel: Kernel, X: Array, n_threads: int = 1) -> SymmetricKernelMatrix:
         """Compute the blocks for rows of shape (N, D)."""
-        parts = [slice(i, min(i + _BLOCK, X.shape[0])) for i in range(0, X.shape[0], _BLOCK)]
+        parts = cut_rows(X.shape[0], _BLOCK)
         columns = [kernel.at(X[part]) for part in parts]
         pairs = [(i, j) for i in range(len(parts)) for j in range(i, len(parts))]
 
@@ -127,8 +126,8 @@ class Preconditioner:
         assert whitened is not None
         kappa = whitened.kappa
         U = whitened.make_matrix(kappa.shape[0])
-        H = _map_rows(lambda rows: kappa[rows] @ V, kappa.shape[0], n_threads)
-        return cls(U, np.concatenate(H), n_threads)
+        H = map_rows(lambda rows: kappa[rows] @ V, kappa.shape[0], _BLOCK, n_threads)
+        return cls(U, H, n_threads)
 
     def hold_out(self, count: int) -> Preconditioner:
         """Let the first column of a product be that of the first `count` rows alone.
@@ -144,30 +143,23 @@ class Preconditioner:
         u, H, n = self.U @ r, self.H, self.H.shape[0]
         if self.first is not None:
             u[self.first[0] :, 0] = 0.0
-        parts = _map_rows(lambda rows: H[rows].T @ u[rows], n, self.n_threads)
+        blocks, n_threads = cut_rows(n, _BLOCK), self.n_threads
+        parts = map_in_threads(lambda rows: H[rows].T @ u[rows], blocks, n_threads)
         inner = reduce(iadd, parts)
         if self.first is not None:
             L = self.first[1]
             inner[:, 0] = solve_lower(L, solve_lower(L, inner[:, 0]), transposed=True)
-        u -= np.concatenate(_map_rows(lambda rows: H[rows] @ inner, n, self.n_threads))
+        u -= map_rows(lambda rows: H[rows] @ inner, n, _BLOCK, n_threads)
         if self.first is not None:
             u[self.first[0] :, 0] = 0.0
         return np.asarray(self.U.T @ u)
 
 
-def _map_rows(term: Callable[[slice], Array], n: int, n_threads: int) -> list[Array]:
-    """Return `term(rows)` of blocks of rows, in order, computed in threads."""
-    blocks = [slice(i, min(i + _BLOCK, n)) for i in range(0, n, _BLOCK)]
-    return map_in_threads(term, blocks, n_threads)
-
-
 class Solution(NamedTuple):
     """What conjugate gradients found."""
 
-    x: Array
-    """Shape (N, k)."""
-    errors: Array
-    """`‖b − C x‖ / ‖b‖` of each column, as the recursion has it, shape (k,)."""
+    x: Array  # Shape (N, k).
+    errors: Array  # `‖b − C x‖ / ‖b‖` of each column, as the recursion has it, shape (k,).
     n_iter: int
 
 

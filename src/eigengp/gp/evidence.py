@@ -74,20 +74,17 @@ class FactorEvidence:
     def whitened(self) -> Array:
         """`L_G⁻¹ Fᵀb/σ²`, whose square is `hᵀGh = mᵀb/σ²`, shape (R,)."""
         right = self.factor * self.sums.b / self.noise_variance
-        solution: Array = lapack.dtrtrs(self.L_G, right, lower=1)[0]
-        return solution
+        return lapack.dtrtrs(self.L_G, right, lower=1)[0]
 
     @cached_property
     def h(self) -> Array:
         """The posterior mean of `z`, or of the coefficients themselves, shape (R,)."""
-        solution: Array = lapack.dtrtrs(self.L_G, self.whitened, lower=1, trans=1)[0]
-        return solution
+        return lapack.dtrtrs(self.L_G, self.whitened, lower=1, trans=1)[0]
 
     @cached_property
     def mean(self) -> Array:
         """`m`, shape (M,)."""
-        mean: Array = self.factor * self.h
-        return mean
+        return self.factor * self.h
 
     @cached_property
     def root(self) -> Array:
@@ -143,8 +140,7 @@ class FactorEvidence:
     @cached_property
     def variances(self) -> Array:
         """The posterior variances of `z`, the diagonal of `G⁻¹`, shape (R,)."""
-        variances: Array = np.einsum("ij,ij->j", self.root, self.root)
-        return variances
+        return np.einsum("ij,ij->j", self.root, self.root)
 
     @property
     def determined(self) -> float:
@@ -223,14 +219,11 @@ class TraceTerm:
     likelihood of the model, γ = 1 with `W = K_BB⁻¹` the variational bound on that of the full GP.
     """
 
-    value: float
-    """The trace term itself; never negative for weights of the prior."""
-    A: Array
-    """The cotangent of `A`, and so on."""
+    value: float  # The trace term itself; never negative for weights of the prior.
+    A: Array  # The cotangent of `A`, and so on.
     weights: Array
     noise_variance: float
-    diagonal: float
-    """Of `Σ_n ω_n k(x_n,x_n)`."""
+    diagonal: float  # Of `Σ_n ω_n k(x_n,x_n)`.
 
     @classmethod
     def of(
@@ -261,14 +254,12 @@ class TraceTerm:
 class Gradient:
     """Derivatives of `−ln p(y)`; positive parameters through their logarithms."""
 
-    theta: Array
-    """With respect to `kernel.theta`."""
+    theta: Array  # With respect to `kernel.theta`.
+    # With respect to `B`, shape (M, D), or to spectral points; empty if there are none.
     inducing_points: Array
-    """With respect to `B`, shape (M, D), or to spectral points; empty if there are none."""
-    log_noise_variance: float
-    """With respect to `ln σ²`."""
+    log_noise_variance: float  # With respect to `ln σ²`.
+    # With respect to `ln v`, shape (R,); None while the weights are the prior's.
     log_shrinkage: Array | None = None
-    """With respect to `ln v`, shape (R,); None while the weights are the prior's."""
 
 
 @dataclass(frozen=True)
@@ -277,30 +268,25 @@ class PassAdjoint:
 
     theta: Array
     points: Array
+    # Of `K_BB`, symmetric, shape (M, M); None where features have no such matrix.
     gram: Array | None
-    """Of `K_BB`, symmetric, shape (M, M); None where features have no such matrix."""
     noise_variance: float
-    log_shrinkage: Array | None = None
-    """Of `ln v`, shape (R,)."""
+    log_shrinkage: Array | None = None  # Of `ln v`, shape (R,).
 
 
 @dataclass(frozen=True)
 class Outcome:
     """Value of one pass, and the posterior that came with it."""
 
-    flow: Pass
-    """The pass that made it, and that takes its cotangents back."""
+    flow: Pass  # The pass that made it, and that takes its cotangents back.
     evidence: FactorEvidence
     trace: TraceTerm | None
+    # From the coordinates of `evidence` to those of the features; None if they agree.
     to_coefficients: Array | None
-    """From the coordinates of `evidence` to those of the features; None if they agree."""
-    kept: Kept | None = None
-    """Features on their way to the next pass."""
+    kept: Kept | None = None  # Features on their way to the next pass.
 
-    n: float = field(init=False)
-    """The number of rows, each counted as often as it weighs."""
-    value: float = field(init=False)
-    """`−ln p(y)`, with the trace term if there is one."""
+    n: float = field(init=False)  # The number of rows, each counted as often as it weighs.
+    value: float = field(init=False)  # `−ln p(y)`, with the trace term if there is one.
 
     def __post_init__(self) -> None:
         value = self.evidence.negative_log + (self.trace.value if self.trace else 0.0)

@@ -19,7 +19,7 @@ import numpy as np
 from eigengp._typing import Array
 from eigengp.backend.loops import find_loops
 from eigengp.backend.namespace import AnyArray, beside, is_numpy, on_host
-from eigengp.backend.threads import find_address, make_buffer, recycle
+from eigengp.backend.threads import cut_rows, find_address, make_buffer, recycle
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import LOG_2PI, Gradient
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
@@ -27,12 +27,11 @@ from eigengp.gp.linalg import cholesky, guarded, into_inverse, solve_both, sum_l
 from eigengp.kernels import Kernel, KernelAdjoint
 from eigengp.kernels.composite import describe_terms, list_terms, pull_back_term
 
+# What a singular covariance is of, and what helps.
 _ADVICE = ("training rows", "start from a larger noise variance")
-"""What a singular covariance is of, and what helps."""
-_DEVICE_FROM = 1_000
-"""Fewer rows than this are faster in NumPy."""
+_DEVICE_FROM = 1_000  # Fewer rows than this are faster in NumPy.
+# The number of entries of a block on a device, of which several arrays exist at once.
 _DEVICE_ENTRIES = 1 << 26
-"""The number of entries of a block on a device, of which several arrays exist at once."""
 
 
 @dataclass(frozen=True)
@@ -51,25 +50,19 @@ class DeviceBlocks:
     def total(self, term: Callable[[RowBlock], Any]) -> Any:
         """Return the sum of `term(block)` over blocks of rows."""
         n = self.rows.n_rows
-        size = max(1, _DEVICE_ENTRIES // n)
-        cuts = (self.rows.cut(i)[1].cut(size)[0] for i in range(0, n, size))
-        return reduce(add, map(term, cuts))
+        cuts = cut_rows(n, max(1, _DEVICE_ENTRIES // n))
+        return reduce(add, (term(self.rows.part(rows)) for rows in cuts))
 
 
 @dataclass(frozen=True)
 class ExactOutcome:
     """The log marginal likelihood of the full GP, and what its posterior needs."""
 
-    value: float
-    """`−ln p(y)`."""
-    n: float
-    """The number of rows, each counted as often as it weighs."""
-    rows: RowBlock
-    """All rows."""
-    L: AnyArray | None
-    """With `C = L Lᵀ`; None once the gradient has used up its memory."""
-    solved: Array
-    """`a = C⁻¹y`, shape (N,)."""
+    value: float  # `−ln p(y)`.
+    n: float  # The number of rows, each counted as often as it weighs.
+    rows: RowBlock  # All rows.
+    L: AnyArray | None  # With `C = L Lᵀ`; None once the gradient has used up its memory.
+    solved: Array  # `a = C⁻¹y`, shape (N,).
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,7 @@ from eigengp.backend.namespace import (
     row_dots,
 )
 from eigengp.gp.blocks import RowBlock
-from eigengp.gp.linalg import (
-    inverse_lower,
-    leave_one_out,
-    solve_both,
-    solve_lower,
-)
+from eigengp.gp.linalg import inverse_lower, leave_one_out, solve_both, solve_lower
 from eigengp.gp.posterior import Posterior, draw_joint
 from eigengp.kernels import KernelColumns
 
@@ -44,8 +39,7 @@ from eigengp.kernels import KernelColumns
 class DenseCovariance:
     """`C = L Lᵀ`, the covariance of the full GP."""
 
-    L: AnyArray
-    """In NumPy, or on a device, where all products with it are then computed."""
+    L: AnyArray  # In NumPy, or on a device, where all products with it are then computed.
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep `L` in NumPy: a device need not be there in another process."""
@@ -83,16 +77,13 @@ class DenseCovariance:
 class LowRankCovariance:
     """`C = K̃ + Ω⁻¹` with `K̃` of low rank, hence `C⁻¹ = Ω − Ω Q Qᵀ Ω`, `Q = k(X,B) V`."""
 
-    Q: Array
-    """Shape (N, R)."""
-    precision: Array
-    """The diagonal of `Ω`, shape (N,)."""
+    Q: Array  # Shape (N, R).
+    precision: Array  # The diagonal of `Ω`, shape (N,).
 
     def solve(self, right: Array) -> Array:
         """Return `C⁻¹ right`, for a vector or a matrix."""
         weighted = (self.precision * right.T).T
-        rest: Array = weighted - (self.precision * (self.Q @ (self.Q.T @ weighted)).T).T
-        return rest
+        return weighted - (self.precision * (self.Q @ (self.Q.T @ weighted)).T).T
 
     def quadratic(self, K: AnyArray) -> AnyArray:
         """Return the diagonal of `K C⁻¹ Kᵀ`, a difference, for `K` of shape (n, N)."""
@@ -113,10 +104,8 @@ class LowRankCovariance:
 class ConditionalPosterior:
     """A posterior that keeps all training rows."""
 
-    features: KernelColumns
-    """`k(x, X)` with the training inputs `X`."""
-    coefficients: Array
-    """`C⁻¹y`, shape (N,)."""
+    features: KernelColumns  # `k(x, X)` with the training inputs `X`.
+    coefficients: Array  # `C⁻¹y`, shape (N,).
     covariance: DenseCovariance | LowRankCovariance
     noise_variance: float
 

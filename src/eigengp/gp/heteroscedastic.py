@@ -19,12 +19,10 @@ from eigengp.gp.exact_posterior import ConditionalPosterior, MixturePosterior
 from eigengp.gp.posterior import Posterior
 from eigengp.kernels import KernelColumns
 
+# Number of nearest rows used to measure prediction errors among neighbours.
 _NEAR = (8, 16, 32, 64)
-"""Number of nearest rows used to measure prediction errors among neighbours."""
-_PSEUDO = 2.0
-"""Pseudo-observations with error one that are added to those of the neighbours."""
-_MOST_CHANGE = 18.0
-"""The largest `|η|`."""
+_PSEUDO = 2.0  # Pseudo-observations with error one that are added to those of the neighbours.
+_MOST_CHANGE = 18.0  # The largest `|η|`.
 
 
 def covariates(variance: AnyArray, surprise: AnyArray | None, explained: AnyArray) -> AnyArray:
@@ -60,16 +58,13 @@ class VarianceScale:
     smaller than those of enough training rows.
     """
 
-    intercept: Array
-    """Shape (c,)."""
-    slopes: Array
-    """In units of the covariates, shape (p, c)."""
+    intercept: Array  # Shape (c,).
+    slopes: Array  # In units of the covariates, shape (p, c).
     centre: Array
     low: Array
     high: Array
     floor: float = 0.0
-    least: float = 0.0
-    """The smallest variance that enough training rows have to be trusted."""
+    least: float = 0.0  # The smallest variance that enough training rows have to be trusted.
 
     def __call__(self, variance: AnyArray, found: AnyArray) -> AnyArray:
         """Return scaled variances, shape (n,), from covariates of shape (n, p)."""

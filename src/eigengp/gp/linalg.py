@@ -39,8 +39,7 @@ _BROADENING = 1e-7
 _ROUNDING = 1e-14
 _COINCIDENT = 1e-8
 _SYMMETRISED = 256
-_LEAST_FREE = 0.1
-"""The smallest `1 − h` of a row with the leverage `h`."""
+_LEAST_FREE = 0.1  # The smallest `1 − h` of a row with the leverage `h`.
 
 
 class FactorizationError(ValueError):
@@ -243,8 +242,7 @@ class CholeskyFactor:
     price of a Cholesky factorisation and with nothing that can diverge.
     """
 
-    gram: Array
-    """`K_BB`, with all jitter that was needed."""
+    gram: Array  # `K_BB`, with all jitter that was needed.
     L: Array
 
     @classmethod
@@ -302,10 +300,8 @@ class Spectrum:
     of `F` is `u_j √M √w_j/λ_j`, as it should be.
     """
 
-    values: Array
-    """`λ`, shape (M,)."""
-    vectors: Array
-    """`U`, eigenvectors as columns, shape (M, M)."""
+    values: Array  # `λ`, shape (M,).
+    vectors: Array  # `U`, eigenvectors as columns, shape (M, M).
 
     @classmethod
     def of(cls, gram: Array) -> Spectrum:
@@ -381,5 +377,4 @@ class Spectrum:
         lam = self.values
         gap = lam - lam[:, None]
         width = np.maximum(_BROADENING * np.sqrt(np.outer(lam, lam)), _ROUNDING * lam[0])
-        inverse: Array = gap / (gap**2 + width**2)
-        return inverse
+        return gap / (gap**2 + width**2)

@@ -104,8 +104,8 @@ class RegressorMean:
         )
 
 
+# Mean functions by the names that estimators accept, beside "constant" and "zero".
 MEANS: dict[str, type[Any]] = {"linear": LinearMean}
-"""Mean functions by the names that estimators accept, beside "constant" and "zero"."""
 
 
 def check_mean(model: Any, purpose: str) -> None:

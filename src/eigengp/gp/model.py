@@ -38,12 +38,9 @@ class Jitter:
 class Gram(NamedTuple):
     """The kernel matrix of the inducing points."""
 
-    matrix: Array
-    """`K_BB` with the jitter, shape (M, M)."""
-    jitter: float
-    """What was added to its diagonal."""
-    pull_back: Callable[[Array], KernelAdjoint]
-    """That of `K_BB` without the jitter."""
+    matrix: Array  # `K_BB` with the jitter, shape (M, M).
+    jitter: float  # What was added to its diagonal.
+    pull_back: Callable[[Array], KernelAdjoint]  # That of `K_BB` without the jitter.
 
 
 @dataclass(frozen=True)
@@ -176,18 +173,12 @@ class EigenGP:
         outcome = self.forward(source, gamma, Kept(self.arithmetic.memory_limit))
         bar = outcome.flow.pull_back(source, outcome, outcome.evidence.sums_adjoint())
         assert bar.gram is not None
-        gram_bar = self.gram_pull_back(bar.gram)
-        gradient = Gradient(
-            theta=bar.theta + gram_bar.theta,
-            inducing_points=bar.points + gram_bar.points,
-            log_noise_variance=self.noise_variance * bar.noise_variance,
-            log_shrinkage=(
-                None
-                if self.shrinkage is None or bar.log_shrinkage is None
-                else self.spectrum.tied(bar.log_shrinkage)
-            ),
-        )
-        return outcome, gradient
+        gram_bar, log_shrinkage = self.gram_pull_back(bar.gram), None
+        if self.shrinkage is not None and bar.log_shrinkage is not None:
+            log_shrinkage = self.spectrum.tied(bar.log_shrinkage)
+        theta, points = bar.theta + gram_bar.theta, bar.points + gram_bar.points
+        log_noise = self.noise_variance * bar.noise_variance
+        return outcome, Gradient(theta, points, log_noise, log_shrinkage)
 
     def gram_pull_back(self, gram_bar: Array) -> KernelAdjoint:
         """Pull a symmetric cotangent of `K_BB` (jitter included) back to `θ` and `B`.

@@ -77,18 +77,15 @@ class Posterior:
     """The posterior of a latent function, and of noisy observations of it."""
 
     features: KernelColumns
-    mean_coefficients: Array
-    """`m`, shape (M,)."""
-    covariance_root: Array
-    """`V`, shape (M, R)."""
+    mean_coefficients: Array  # `m`, shape (M,).
+    covariance_root: Array  # `V`, shape (M, R).
     noise_variance: float
+    # `F`, shape (M, R), where predictions carry the residual `k − k̃`; else None.
     prior_factor: Array | None = None
-    """`F`, shape (M, R), where predictions carry the residual `k − k̃`; else None."""
+    # Where given, the residual acts between inputs too, not on the diagonal alone.
     kernel: Kernel | None = None
-    """Where given, the residual acts between inputs too, not on the diagonal alone."""
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
-    n_columns: int = field(init=False, repr=False)
-    """How many features each row has."""
+    n_columns: int = field(init=False, repr=False)  # How many features each row has.
     _m: Placed = field(init=False, repr=False, compare=False)
     _V: Placed = field(init=False, repr=False, compare=False)
     _F: Placed | None = field(init=False, repr=False, compare=False)

@@ -8,19 +8,13 @@ import numpy as np
 
 from eigengp.gp.sums import Sums, SumsAdjoint
 
-KEPT_BYTES = 1 << 26
-"""How much memory features may take between the two passes, unless told."""
+KEPT_BYTES = 1 << 26  # How much memory features may take between the two passes, unless told.
 
-_EPSILON = 6e-8
-"""The rounding of float32."""
-_HALF_EPSILON = 2.5e-4
-"""That of float16."""
-_VISIBLE = 1e-5
-"""A variance that shows, in units of the noise."""
-_VISIBLE_IN_GRADIENT = 1e-4
-"""An error that shows in the gradient of one row's evidence."""
-_INVISIBLE_IN_GRADIENT = 1e-5
-"""One that does not where there are others."""
+_EPSILON = 6e-8  # The rounding of float32.
+_HALF_EPSILON = 2.5e-4  # That of float16.
+_VISIBLE = 1e-5  # A variance that shows, in units of the noise.
+_VISIBLE_IN_GRADIENT = 1e-4  # An error that shows in the gradient of one row's evidence.
+_INVISIBLE_IN_GRADIENT = 1e-5  # One that does not where there are others.
 
 PRECISIONS = ("auto", "double", "mixed", "single")
 

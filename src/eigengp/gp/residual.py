@@ -12,14 +12,7 @@ from eigengp.backend.namespace import AnyArray, Placed, cast, namespace, positiv
 from eigengp.gp.blocks import RowBlock, RowSource
 from eigengp.gp.evidence import FactorEvidence, Outcome, PassAdjoint
 from eigengp.gp.linalg import CholeskyFactor, Spectrum
-from eigengp.gp.sums import (
-    Kept,
-    Sums,
-    SumsAdjoint,
-    accumulate,
-    make_features,
-    take_features,
-)
+from eigengp.gp.sums import Kept, Sums, SumsAdjoint, accumulate, make_features, take_features
 from eigengp.kernels import KernelAdjoint, KernelColumns
 
 
@@ -27,10 +20,8 @@ from eigengp.kernels import KernelAdjoint, KernelColumns
 class ResidualAdjoint(KernelAdjoint):
     """What rows with a residual hand back in addition."""
 
-    factor: Array
-    """The cotangent of `F`, shape (M, R)."""
-    noise_variance: float
-    """The cotangent of `σ²`."""
+    factor: Array  # The cotangent of `F`, shape (M, R).
+    noise_variance: float  # The cotangent of `σ²`.
 
 
 @dataclass(frozen=True)
@@ -47,14 +38,12 @@ class ResidualRows:
     """
 
     features: KernelColumns
-    factor: Array
-    """`F`, shape (M, R)."""
+    factor: Array  # `F`, shape (M, R).
     noise_variance: float
-    power: float = 1.0
-    """`α`, between 0 (not included) and 1."""
+    power: float = 1.0  # `α`, between 0 (not included) and 1.
+    # Whether the observations of a row share its residual (EigenGP+); else each has its own, and a
+    # row is `s_n` rows with `s = 1`.
     shared: bool = True
-    """Whether the observations of a row share its residual (EigenGP+); else each has its own, and
-    a row is `s_n` rows with `s = 1`."""
 
     @cached_property
     def _F(self) -> Placed:
@@ -125,10 +114,8 @@ class ResidualPass:
     noise_variance: float
     factor: CholeskyFactor | Spectrum
     shrinkage: Array | None
-    power: float = 1.0
-    """`α`: FITC at 1; smaller is closer to VFE."""
-    shared: bool = True
-    """Whether rows with equal inputs share their residual; see `ResidualRows`."""
+    power: float = 1.0  # `α`: FITC at 1; smaller is closer to VFE.
+    shared: bool = True  # Whether rows with equal inputs share their residual; see `ResidualRows`.
 
     @cached_property
     def _rows(self) -> ResidualRows:

@@ -10,8 +10,8 @@ from scipy import special
 from eigengp._typing import Array
 
 _N_DIFFERENCES, _LEAST_DIFFERENCES = 500, 25
+# Beyond a hundred inputs, so many numbers stand for the differences along one of them.
 _ENTRIES = 50_000
-"""Beyond a hundred inputs, so many numbers stand for the differences along one of them."""
 _MOST_DRAWS, _PAIRS = 8, 1_000
 
 

@@ -28,10 +28,8 @@ class SpectralFeatures(KernelColumns):
     integrates out amplitude and phase.
     """
 
-    kernel: Stationary
-    """Gives lengthscales, one for each input, and the variance `a`."""
-    points: Array
-    """`S`, angular frequencies in units of the inverse lengthscales, shape (m, D)."""
+    kernel: Stationary  # Gives lengthscales, one for each input, and the variance `a`.
+    points: Array  # `S`, angular frequencies in units of the inverse lengthscales, shape (m, D).
 
     kept_arrays = 2  # Cosines and sines.
 

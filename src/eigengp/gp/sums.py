@@ -59,20 +59,15 @@ class _Packed:
 class Sums(_Packed, Additive):
     """What the log marginal likelihood needs to know of the rows."""
 
-    A: Array
-    """`Σ ω_n k_n k_nᵀ`, shape (M, M)."""
-    b: Array
-    """`Σ ω_n y_n k_n`, shape (M,)."""
-    c: float
-    """`Σ ω_n y_n²`."""
+    A: Array  # `Σ ω_n k_n k_nᵀ`, shape (M, M).
+    b: Array  # `Σ ω_n y_n k_n`, shape (M,).
+    c: float  # `Σ ω_n y_n²`.
+    # `Σ s_n ln(ω_n/s_n)`, or what stands in its place where rows carry a residual.
     log_precision: float
-    """`Σ s_n ln(ω_n/s_n)`, or what stands in its place where rows carry a residual."""
-    precision: float
-    """`Σ ω_n`."""
-    n: float
-    """`Σ s_n`, the number of rows."""
+    precision: float  # `Σ ω_n`.
+    n: float  # `Σ s_n`, the number of rows.
+    # `Σ ω_n k(x_n,x_n)` for kernels whose diagonal varies; zero for others, which need it not.
     diagonal: float = field(default=0.0, kw_only=True)
-    """`Σ ω_n k(x_n,x_n)` for kernels whose diagonal varies; zero for others, which need it not."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +78,9 @@ class SumsAdjoint(_Packed):
     b: Array
     c: float
     log_precision: float
-    mean: Array | None = None
-    """`m`, coefficients that the rows are taken about; None is zero."""
-    target_scale: float = 0.0
-    """The root of the mean square of all targets."""
-    diagonal: float = 0.0
-    """The cotangent of `Σ ω_n k(x_n,x_n)`; zero where `k(x,x)` does not vary."""
+    mean: Array | None = None  # `m`, coefficients that the rows are taken about; None is zero.
+    target_scale: float = 0.0  # The root of the mean square of all targets.
+    diagonal: float = 0.0  # The cotangent of `Σ ω_n k(x_n,x_n)`; zero where `k(x,x)` does not vary.
 
     @cached_property
     def about_mean(self) -> Array:
@@ -125,8 +117,7 @@ class SumsAdjoint(_Packed):
 class Kept:
     """Features that pass 1 keeps for pass 2, block by block, while there is room."""
 
-    room: int
-    """How many bytes are left."""
+    room: int  # How many bytes are left.
     _made: dict[int, tuple[AnyArray, PullBack]] = field(default_factory=dict)
     _lock: Any = field(default_factory=Lock)
 

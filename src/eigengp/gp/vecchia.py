@@ -42,13 +42,13 @@ from eigengp.gp.sums import Kept, Sums, SumsAdjoint
 from eigengp.kernels import Kernel, KernelColumns
 from eigengp.kernels.composite import LoopColumns
 
+# The number of neighbourhoods at once, and the largest number of their pairs.
 _CHUNK, _CHUNK_PAIRS = 256, 1_000_000
-"""The number of neighbourhoods at once, and the largest number of their pairs."""
+# The number of rows whose features are computed at once; columns whose length is a power of two
+# share few places of the cache.
 _BLOCK = 500
-"""The number of rows whose features are computed at once; columns whose length is a power of two
-share few places of the cache."""
+# The largest number of sums over rows that are added in order, and the least rows of each.
 _GROUPS, _LEAST_GROUP = 16, 512
-"""The largest number of sums over rows that are added in order, and the least rows of each."""
 
 
 def solve_stack(L: Array, r: Array) -> Array:
@@ -63,15 +63,12 @@ def solve_stack(L: Array, r: Array) -> Array:
 class Whitened:
     """All whitened rows."""
 
+    # The numbers of the members of each neighbourhood, nearest first, then of the row itself, shape
+    # (N, s); −1 for none.
     index: NDArray[np.intp]
-    """The numbers of the members of each neighbourhood, nearest first, then of the row itself,
-    shape (N, s); −1 for none."""
-    w: Array
-    """Shape (N, s)."""
-    kappa: Array
-    """Shape (N, M)."""
-    eta: Array
-    """Shape (N,)."""
+    w: Array  # Shape (N, s).
+    kappa: Array  # Shape (N, M).
+    eta: Array  # Shape (N,).
 
     def make_matrix(self, n_rows: int) -> sparse.csr_array:
         """Return the sparse matrix `U` with `η = U y`, shape (N, n_rows)."""
@@ -86,10 +83,9 @@ class Whitened:
 class VecchiaOutcome(Outcome):
     """What a pass over the rows found."""
 
+    # `m` and `V` of the coefficients of `k(x)`, of shapes (M,) and (M, M).
     coefficients: tuple[Array, Array] = field(kw_only=True)
-    """`m` and `V` of the coefficients of `k(x)`, of shapes (M,) and (M, M)."""
-    whitened: Whitened | None = None
-    """None where every row has all earlier rows as neighbours."""
+    whitened: Whitened | None = None  # None where every row has all earlier rows as neighbours.
 
 
 @dataclass(frozen=True)
@@ -256,12 +252,7 @@ class VecchiaPass:
         return self._sums_of_whitened(rows, own, whitened[:, :-1], whitened[:, -1], log_precision)
 
     def _sums_of_whitened(
-        self,
-        rows: RowBlock,
-        own: NDArray[np.intp],
-        kappa: Array,
-        eta: Array,
-        log_precision: float,
+        self, rows: RowBlock, own: NDArray[np.intp], kappa: Array, eta: Array, log_precision: float
     ) -> Sums:
         """Return the sums of whitened rows; `own` are their numbers."""
         n, c = float(own.size), float(eta @ eta)

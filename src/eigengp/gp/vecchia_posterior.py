@@ -13,15 +13,7 @@ from numpy.typing import NDArray
 
 from eigengp._typing import Array
 from eigengp.backend.loops import find_loops, load_loops
-from eigengp.backend.namespace import (
-    AnyArray,
-    Placed,
-    beside,
-    cast,
-    is_numpy,
-    namespace,
-    place,
-)
+from eigengp.backend.namespace import AnyArray, Placed, beside, cast, is_numpy, namespace, place
 from eigengp.backend.threads import map_in_threads, recycle
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.heteroscedastic import VarianceScale, covariates
@@ -30,76 +22,55 @@ from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, solve_stack
 from eigengp.kernels import KernelColumns
 from eigengp.kernels.composite import KernelProduct, list_terms
 
+# Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first.
 Search = Callable[[AnyArray], AnyArray]
-"""Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first."""
 
-_CHUNK = 128
-"""For so many inputs at a time gradients are made."""
+_CHUNK = 128  # For so many inputs at a time gradients are made.
+# The number of inputs that are treated at once, and of training rows whose covariance with them is
+# made at once: what belongs to them then stays in the cache of the processor.
 _AT_ONCE, _COLUMNS = 96, 1_024
-"""The number of inputs that are treated at once, and of training rows whose covariance with them
-is made at once: what belongs to them then stays in the cache of the processor."""
-_BLOCK = 512
-"""The number of training rows whose features are made at once."""
-_ON_DEVICE = 8_192
-"""All of these numbers on a device."""
+_BLOCK = 512  # The number of training rows whose features are made at once.
+_ON_DEVICE = 8_192  # All of these numbers on a device.
+# The largest rounding of features, relative to the noise variance, that does not show.
 _LITTLE = 1e-3
-"""The largest rounding of features, relative to the noise variance, that does not show."""
-_MANY_FEATURES = 1_000_000
-"""More features than fit into the cache of the processor are rounded."""
+_MANY_FEATURES = 1_000_000  # More features than fit into the cache of the processor are rounded.
+# The largest memory of features of all training rows that are kept, in bytes.
 _MOST_BYTES, _MOST_ON_DEVICE = 200_000_000, 4_000_000_000
-"""The largest memory of features of all training rows that are kept, in bytes."""
 
 
 class Near(NamedTuple):
     """What a few inputs and their neighbours say, before eigenfunctions are integrated out."""
 
-    mean: Array
-    """Predictive means, shape (n,)."""
-    own: Array
-    """`d`, the variance given eigenfunctions and neighbours, noise included, shape (n,)."""
+    mean: Array  # Predictive means, shape (n,).
+    own: Array  # `d`, the variance given eigenfunctions and neighbours, noise included, shape (n,).
+    # `Vᵀt`, `t = k(x) − Σ_j b_j k(x_j)`, through which the coefficients still matter, (n, M).
     latent: Array
-    """`Vᵀt`, `t = k(x) − Σ_j b_j k(x_j)`, through which the coefficients still matter, (n, M)."""
-    explained: Array
-    """`g = Fᵀk(x)`, in units of the prior's standard deviation, shape (n, M)."""
-    linear: Array
-    """`tᵀP t`, the variance that the coefficients add, shape (n,)."""
-    surprise: Array
-    """Squares of what each neighbour adds to those nearer, shape (n, m)."""
+    explained: Array  # `g = Fᵀk(x)`, in units of the prior's standard deviation, shape (n, M).
+    linear: Array  # `tᵀP t`, the variance that the coefficients add, shape (n,).
+    surprise: Array  # Squares of what each neighbour adds to those nearer, shape (n, m).
 
 
 class Members(NamedTuple):
     """Training rows that may be neighbours."""
 
-    X: Array
-    """The inputs of each, shape (N, D)."""
-    G: Array
-    """`Fᵀk` of each, shape (N, M)."""
-    fitted: Array
-    """`k·m`, what the eigenfunctions say at each, shape (N,)."""
+    X: Array  # The inputs of each, shape (N, D).
+    G: Array  # `Fᵀk` of each, shape (N, M).
+    fitted: Array  # `k·m`, what the eigenfunctions say at each, shape (N,).
 
 
 class Factorized(NamedTuple):
     """Inputs beside their neighbours, with the covariance of all factorised."""
 
-    rows: NDArray[np.intp]
-    """The numbers of the neighbours among the training rows, shape (n, m)."""
-    at: NDArray[np.intp]
-    """The same in the table of members."""
+    rows: NDArray[np.intp]  # The numbers of the neighbours among the training rows, shape (n, m).
+    at: NDArray[np.intp]  # The same in the table of members.
     members: Members
-    K: Array
-    """`k(x)`, shape (n, M)."""
-    g: Array
-    """`g = Fᵀk(x)`."""
-    L: Array
-    """The packed factors of neighbours and input, of which the input is the last, (n, P)."""
-    b: Array
-    """The weights of the neighbours, shape (n, m)."""
-    own: Array
-    """`d`, shape (n,)."""
-    t: Array
-    """`g − Σ_j b_j g_j`, which is `Fᵀt`, shape (n, M)."""
-    missed: Array
-    """What the eigenfunctions miss at the neighbours, shape (n, m)."""
+    K: Array  # `k(x)`, shape (n, M).
+    g: Array  # `g = Fᵀk(x)`.
+    L: Array  # The packed factors of neighbours and input, of which the input is the last, (n, P).
+    b: Array  # The weights of the neighbours, shape (n, m).
+    own: Array  # `d`, shape (n,).
+    t: Array  # `g − Σ_j b_j g_j`, which is `Fᵀt`, shape (n, M).
+    missed: Array  # What the eigenfunctions miss at the neighbours, shape (n, m).
 
 
 @dataclass(frozen=True)
@@ -139,8 +110,8 @@ class VecchiaPosterior:
     scale: VarianceScale | None = None
     coefficients: Array | None = None
 
+    # How many numbers a row becomes on the way: pairs of neighbours, or features.
     n_columns: int = field(init=False, repr=False)
-    """How many numbers a row becomes on the way: pairs of neighbours, or features."""
 
     def __post_init__(self) -> None:
         s = self.n_neighbors + 1
@@ -299,9 +270,9 @@ class VecchiaPosterior:
     @cached_property
     def _columns(self) -> list[tuple[KernelColumns, slice]]:
         """`k(x, X)`, in blocks of training rows."""
-        n = self.rows.y.size
+        n, kernel = self.rows.y.size, self.features.kernel
         parts = [slice(i, min(i + _COLUMNS, n)) for i in range(0, n, _COLUMNS)]
-        return [(self.features.kernel.at(self.rows.X[part]), part) for part in parts]
+        return [(kernel.at(self.rows.X[part]), part) for part in parts]
 
     def mean(self, X: AnyArray) -> AnyArray:
         """Return the predictive mean, shape (n,)."""

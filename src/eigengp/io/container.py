@@ -20,14 +20,13 @@ from eigengp._atomic import replace_atomically
 
 AnArray = NDArray[Any]
 
-_LENGTH = 8
-"""How many bytes say how long the table of safetensors is that follows them."""
+_LENGTH = 8  # How many bytes say how long the table of safetensors is that follows them.
 _ZEROS = b"0" * 64
+# A longer header might not be read again: safetensors takes 10⁸ bytes, quotes included.
 _MOST_TEXT = 20_000_000
-"""A longer header might not be read again: safetensors takes 10⁸ bytes, quotes included."""
 _KEY = "eigengp"
+# Stands before the checksum, and nowhere else: texts within the header are quoted.
 _MARK = b'"eigengp":"sha256 '
-"""Stands before the checksum, and nowhere else: texts within the header are quoted."""
 
 
 class SavedModelError(ValueError):

@@ -15,17 +15,19 @@ import numpy as np
 
 from eigengp.data.encode import TableEncoder
 from eigengp.data.neighbors import Approximate, Exact, Nearest
+from eigengp.estimators.base import GPEstimator
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.likelihoods import LIKELIHOODS
 from eigengp.gp.mean import MEANS
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.io.container import SavedModelError
-from eigengp.io.record import Estimator, EstimatorRecord, Fields, Record
+from eigengp.io.record import EstimatorRecord, Fields, Record
 from eigengp.kernels import KERNELS, Kernel, KernelColumns
 
 ClassT = TypeVar("ClassT", bound=type)
 AnyRecord = Record | EstimatorRecord
 
+# The classes of each module; kernels, likelihoods and means with names are known by these.
 _MODULES = {
     "baselines.nystrom": "NystromRegressor",
     "baselines.rvm.regressor": "RVMRegressor",
@@ -34,10 +36,7 @@ _MODULES = {
     "estimators.classifier": "EigenGPClassifier",
     "estimators.eigengp": "EigenGPRegressor",
     "estimators.exact": "ExactGPRegressor",
-    "estimators.sparse": "FITCRegressor VFERegressor PowerEPRegressor",
-    "estimators.ssgp": "SSGPRegressor",
-    "estimators.target_maps": "LogMap YeoJohnsonMap",
-    "estimators.transformed_target": "TargetTransformed",
+    "estimators.sparse": "FITCRegressor VFERegressor PowerEPRegressor SSGPRegressor",
     "fitting.model_selection": "Decision Selection",
     "fitting.online": "Online",
     "fitting.settings": "LBFGS Stochastic",
@@ -55,12 +54,13 @@ _MODULES = {
     "gp.residual": "ResidualPass",
     "gp.sparse_spectrum": "SpectralFeatures",
     "gp.sums": "Sums",
+    "gp.target_maps": "LogMap StraightTail YeoJohnsonMap",
     "gp.variational": "LatentPosterior Exposure",
     "gp.vecchia": "VecchiaPass",
     "gp.vecchia_posterior": "VecchiaPosterior",
     "kernels": "Sum Product Warped",
 }
-"""The classes of each module; kernels, likelihoods and means with names are known by these."""
+# The module of each class.
 HOMES = {
     **{each: f"eigengp.{module}" for module, own in _MODULES.items() for each in own.split()},
     **{
@@ -68,7 +68,6 @@ HOMES = {
         for each in (*KERNELS.values(), *LIKELIHOODS.values(), *MEANS.values())
     },
 }
-"""The module of each class."""
 
 
 def _random_state_fields(rng: np.random.RandomState) -> Fields:
@@ -119,20 +118,17 @@ _COLUMNS = Record(
     {"kernel": Kernel, "points": np.ndarray},
     make=lambda kernel, points: kernel.at(points),
 )
+# What is not stored as its fields or attributes, and classes of users.
 _RECORDS: dict[str, AnyRecord] = {
     "RandomState": Record(
         np.random.RandomState, {"state": dict}, make=_random_state, take=_random_state_fields
     ),
     "RowBlock": replace(Record.of(RowBlock), make=_row_block),
     "VecchiaPosterior": replace(
-        _VECCHIA,
-        hints=_KEPT | {"approximate": bool},
-        make=_vecchia_posterior,
-        take=_vecchia_fields,
+        _VECCHIA, hints=_KEPT | {"approximate": bool}, make=_vecchia_posterior, take=_vecchia_fields
     ),
     "KernelColumns": _COLUMNS,
 }
-"""What is not stored as its fields or attributes, and classes of users."""
 _OURS = HOMES.keys() | _RECORDS.keys()
 
 
@@ -181,7 +177,7 @@ def register(cls: ClassT) -> ClassT:
             "name."
         )
     own = {each.name for each in fields(cls) if each.init} if is_dataclass(cls) else None
-    if set(signature(cls).parameters) != own and not issubclass(cls, Estimator):
+    if set(signature(cls).parameters) != own and not issubclass(cls, GPEstimator):
         raise SavedModelError(
             f"{name} must be a dataclass without an __init__ of its own, so that its fields say "
             "all there is to store."
@@ -219,7 +215,7 @@ def _find(name: str) -> AnyRecord | None:
 
 
 def _make_record(kind: Any) -> AnyRecord:
-    by_attributes = issubclass(kind, Estimator | TableEncoder)
+    by_attributes = issubclass(kind, GPEstimator | TableEncoder)
     return EstimatorRecord(kind) if by_attributes else Record.of(kind)
 
 

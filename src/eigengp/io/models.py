@@ -13,13 +13,12 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from eigengp._atomic import check_target
+from eigengp.estimators.base import GPEstimator
 from eigengp.io import container
 from eigengp.io.container import SavedModelError
-from eigengp.io.record import Estimator
 from eigengp.io.tree import Writer, make_value
 
-FORMAT = 2
-"""The newest format: raised when files change so that earlier versions cannot read them."""
+FORMAT = 2  # The newest format: raised when files change so that earlier versions cannot read them.
 SUFFIX = ".eigengp"
 _SHOWN = ("format", "class", "versions", "n_features", "feature_names")
 
@@ -28,7 +27,7 @@ _SHOWN = ("format", "class", "versions", "n_features", "feature_names")
 class Saved:
     """What a file holds."""
 
-    model: Estimator
+    model: GPEstimator
     """The fitted model."""
     about: dict[str, Any]
     """What was stored beside it."""
@@ -36,12 +35,12 @@ class Saved:
     """Format, class, versions, number and names of the inputs."""
 
 
-def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
+def save(model: GPEstimator, path: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
     """Write a fitted model to one file, which `load` reads.
 
     Parameters
     ----------
-    model : GPRegressor or TargetTransformed
+    model : GPEstimator
         A fitted estimator of eigengp.
     path : path
         The file, which ends in `.eigengp`. It is written atomically, and replaces a file of the
@@ -90,7 +89,7 @@ def save(model: Estimator, path: str | Path, *, about: Mapping[str, Any] | None 
     container.write(Path(path), header, writer.arrays)
 
 
-def load(path: str | Path) -> Estimator:
+def load(path: str | Path) -> GPEstimator:
     """Read a model that `save` wrote.
 
     No code from the file is executed. Only classes of the library, and those registered with
@@ -103,7 +102,7 @@ def load(path: str | Path) -> Estimator:
 
     Returns
     -------
-    model : GPRegressor or TargetTransformed
+    model : GPEstimator
         The fitted model. Its predictions are bit-identical to those of the saved model.
 
     Raises
@@ -176,13 +175,13 @@ def get_versions() -> dict[str, str]:
     return {"eigengp": __version__, **others, "python": platform.python_version()}
 
 
-def _made(header: dict[str, Any], arrays: dict[str, Any]) -> Estimator:
+def _made(header: dict[str, Any], arrays: dict[str, Any]) -> GPEstimator:
     """Return the model that a header describes."""
     if header["format"] != FORMAT:
         found = header["format"]
         raise SavedModelError(f"it is in format {found!r}, and eigengp reads {FORMAT} here.")
-    model: Estimator = make_value(header["model"], arrays)
-    if not isinstance(model, Estimator) or type(model).__name__ != header["class"]:
+    model: GPEstimator = make_value(header["model"], arrays)
+    if not isinstance(model, GPEstimator) or type(model).__name__ != header["class"]:
         raise SavedModelError(f"it holds a {type(model).__name__}, not a {header['class']}.")
     check_is_fitted(model)
     return model

@@ -8,22 +8,19 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, is_dataclass
 from inspect import Parameter, signature
 from types import UnionType
-from typing import Any, ClassVar, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from eigengp.data.frames import encoded_inputs
 from eigengp.estimators.base import GPEstimator
-from eigengp.estimators.transformed_target import TargetTransformed
 from eigengp.gp.likelihoods import Quantile
 from eigengp.gp.mean import check_mean
 from eigengp.io.container import SavedModelError
 
 Fields = dict[str, Any]
-Estimator: TypeAlias = GPEstimator | TargetTransformed
-"""What a file can hold."""
-_USED = ("conformity_", "leave_one_out_errors_", "regressor_", "target_map_")
-"""Learned attributes on which predictions depend."""
+# Learned attributes on which predictions depend.
+_USED = ("conformity_", "leave_one_out_errors_", "target_map_")
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ class EstimatorRecord:
         names = found.keys() & set(self.kind._get_param_names())
         model = self.kind(**{each: found[each] for each in names})
         vars(model).update(found)
-        if found.keys() - names and isinstance(model, Estimator):
+        if found.keys() - names and isinstance(model, GPEstimator):
             _check_predictions(model)
         return model
 
@@ -154,10 +151,9 @@ def _is_finite(value: Any) -> bool:
     return not (isinstance(value, float) and math.isnan(value))
 
 
-def _check_predictions(model: Estimator) -> None:
+def _check_predictions(model: Any) -> None:
     """Raise unless a model predicts in the middle of its training rows."""
-    inner: Any = getattr(model, "regressor_", model)
-    scaling = inner._scaling
+    scaling = model._scaling
     n_rows = 7 + (scaling.input_centre.size == 7)  # Arrays of wrong shapes may fit a square.
     X = scaling.input_centre + scaling.input_scale * np.linspace(-0.5, 0.5, n_rows)[:, None]
     with warnings.catch_warnings(), np.errstate(all="ignore"), encoded_inputs():

@@ -19,14 +19,12 @@ from eigengp.io.container import AnArray, SavedModelError
 from eigengp.io.known import record_named, record_of
 from eigengp.io.record import check_finite
 
-Node = Any
-"""What JSON can hold."""
+Node = Any  # What JSON can hold.
 
 _SEQUENCES = {each.__name__: each for each in (list, tuple, set, frozenset)}
-_KINDS, _WIDEST = "fiub", 8
-"""What kinds of numbers arrays may hold, and in how many bytes each."""
+_KINDS, _WIDEST = "fiub", 8  # What kinds of numbers arrays may hold, and in how many bytes each.
+# Ends the names of arrays that are stored transposed, because they lie column by column.
 _TURNED = "T"
-"""Ends the names of arrays that are stored transposed, because they lie column by column."""
 
 
 class Writer:

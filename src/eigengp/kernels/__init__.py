@@ -12,13 +12,7 @@ from eigengp.kernels.base import (
     parameter,
 )
 from eigengp.kernels.composite import Product, Sum
-from eigengp.kernels.nonstationary import (
-    Additive,
-    Linear,
-    PairwiseKernel,
-    Periodic,
-    Polynomial,
-)
+from eigengp.kernels.nonstationary import Additive, Linear, PairwiseKernel, Periodic, Polynomial
 from eigengp.kernels.stationary import (
     Matern12,
     Matern32,
@@ -56,6 +50,7 @@ __all__ = [
     "parameter",
 ]
 
+# The kernels that an estimator takes by name.
 KERNELS: dict[str, type[Kernel]] = {
     "squared_exponential": SquaredExponential,
     "matern12": Matern12,
@@ -67,4 +62,3 @@ KERNELS: dict[str, type[Kernel]] = {
     "linear": Linear,
     "polynomial": Polynomial,
 }
-"""The kernels that an estimator takes by name."""

@@ -57,8 +57,7 @@ class PullBack(Protocol):
         """
 
 
-WithPullBack: TypeAlias = tuple[AnyArray, PullBack]
-"""A kernel matrix and its pull-back."""
+WithPullBack: TypeAlias = tuple[AnyArray, PullBack]  # A kernel matrix and its pull-back.
 
 
 class Kernel(ABC):

@@ -22,21 +22,21 @@ from eigengp.backend.threads import make_buffer, recycle
 from eigengp.kernels.base import Kernel, KernelAdjoint, KernelColumns, Parameter, WithPullBack
 from eigengp.kernels.stationary import Stationary
 
+# The least number of points for products in float32, the number at which it is tried, and the
+# largest root mean square of the change of values, systematic errors included, relative to the
+# standard deviation of the noise, whose variance then grows by at most a ten-thousandth.
 _MANY_POINTS, _TRIED_POINTS, _LITTLE = 4_000, 100, 1e-2
-"""The least number of points for products in float32, the number at which it is tried, and the
-largest root mean square of the change of values, systematic errors included, relative to the
-standard deviation of the noise, whose variance then grows by at most a ten-thousandth."""
 
 
 class _Pair(Kernel):
     """Two kernels side by side: the bookkeeping that sums and products share."""
 
     _symbol: ClassVar[str]
+    # Takes the values of both to those of the kernel.
     _join: ClassVar[staticmethod[[Any, Any], Any]]
-    """Takes the values of both to those of the kernel."""
     _join_in_place: ClassVar[staticmethod[[Any, Any], Any]]
+    # Whether the variances of both change with the unit of the values, or that of the left one.
     _both_vary: ClassVar[bool]
-    """Whether the variances of both change with the unit of the values, or that of the left one."""
 
     def __init__(self, left: Kernel, right: Kernel) -> None:
         self.left = left

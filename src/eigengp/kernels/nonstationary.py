@@ -36,10 +36,8 @@ from eigengp.kernels.base import (
     parameter,
 )
 
-_STEP = 1e-4
-"""The step of finite differences in `metric`."""
-MOST_ENTRIES = 1 << 16
-"""The largest number of entries of arrays of shape (n, m, D)."""
+_STEP = 1e-4  # The step of finite differences in `metric`.
+MOST_ENTRIES = 1 << 16  # The largest number of entries of arrays of shape (n, m, D).
 
 
 class PairwiseKernel(ParametricKernel):

@@ -52,10 +52,9 @@ from eigengp.kernels.base import (
     parameter,
 )
 
-_COINCIDENT = 1e-14
-"""Where `t` is no more than rounding, points coincide."""
+_COINCIDENT = 1e-14  # Where `t` is no more than rounding, points coincide.
+# Where exponents are cut off: products of smaller values underflow, which is slow.
 _DEEPEST = {"float64": 300.0, "float32": 85.0}
-"""Where exponents are cut off: products of smaller values underflow, which is slow."""
 
 
 class Stationary(ParametricKernel):
@@ -284,18 +283,15 @@ class ScaledPoints:
     """The points as rows of one library and device meet them, in units of the lengthscales."""
 
     kernel: Stationary
+    # How many inputs there are; those that the kernel sees are the `D` of what follows.
     n_features: int
-    """How many inputs there are; those that the kernel sees are the `D` of what follows."""
+    # The mean of the points, in units of the data: differences from it keep their digits.
     centre: AnyArray
-    """The mean of the points, in units of the data: differences from it keep their digits."""
-    per_length: AnyArray
-    """The inverse lengthscales, shape (D,) or a number."""
-    points: AnyArray
-    """`Z`, shape (m, D)."""
+    per_length: AnyArray  # The inverse lengthscales, shape (D,) or a number.
+    points: AnyArray  # `Z`, shape (m, D).
+    # `[−2z, |z|², 1]`, scaled and shifted, with rows of zeros to spare: (m + 1, D + 2).
     factor: AnyArray
-    """`[−2z, |z|², 1]`, scaled and shifted, with rows of zeros to spare: (m + 1, D + 2)."""
-    largest: float
-    """The largest `|z|²`."""
+    largest: float  # The largest `|z|²`.
 
     @classmethod
     def of(cls, kernel: Stationary, points: AnyArray, scale: float, shift: float) -> ScaledPoints:
@@ -406,8 +402,8 @@ class StationaryColumns(KernelColumns):
     _scaled_points: dict[Hashable, ScaledPoints] = field(default_factory=dict, init=False)
 
     kept_arrays = 3
+    # Whether products of rows and points are the exponents, variance included, instead of `t`.
     _in_exponent: ClassVar[bool] = False
-    """Whether products of rows and points are the exponents, variance included, instead of `t`."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep kernel and points alone: what lies on a device is of no use elsewhere."""

@@ -6,9 +6,8 @@ makes a new figure. Colour-blind readers can tell the colours apart, and line st
 lightness distinguish curves in grey. Matplotlib is imported on first use.
 """
 
-from eigengp.plot.convergence import convergence
 from eigengp.plot.displays import EffectDisplay, PredictionDisplay
-from eigengp.plot.effects import inducing_points, relevance
+from eigengp.plot.effects import convergence, inducing_points, relevance
 from eigengp.plot.functions import eigenfunctions, prediction
 
 __all__ = [

@@ -29,8 +29,7 @@ PredictionKind = Literal["actual_vs_predicted", "residual_vs_predicted", "calibr
 EffectKind = Literal["partial_dependence", "accumulated", "slice"]
 _BINS, _CHANCE = 10, 0.9
 _MOST_PANELS = 6
-_MOST_BARS = 300
-"""Interval bars are drawn for at most so many rows."""
+_MOST_BARS = 300  # Interval bars are drawn for at most so many rows.
 
 
 @dataclass

@@ -11,13 +11,7 @@ from numpy.typing import ArrayLike
 from eigengp._typing import Array
 from eigengp.estimators.base import GPRegressor
 from eigengp.estimators.eigengp import EigenGPRegressor
-from eigengp.inspection import (
-    feature_names,
-    inducing_points_of,
-    plain_inputs,
-    plain_rows,
-    ranges,
-)
+from eigengp.inspection import feature_names, inducing_points_of, plain_inputs, plain_rows, ranges
 from eigengp.plot.marks import (
     draw_band,
     draw_crosses,

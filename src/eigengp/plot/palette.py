@@ -9,6 +9,7 @@ MODEL_COLOR = "#0072B2"
 DATA_COLOR = "#9A9A9A"
 TRUTH_COLOR = "#000000"
 REFERENCE_COLOR = "0.35"
+# Okabe and Ito's colours, each with its own dashes.
 LINES: tuple[tuple[str, Any], ...] = (
     ("#0072B2", "-"),
     ("#E69F00", "--"),
@@ -16,9 +17,8 @@ LINES: tuple[tuple[str, Any], ...] = (
     ("#CC79A7", ":"),
     ("#D55E00", (0, (5, 1, 1, 1, 1, 1))),
 )
-"""Okabe and Ito's colours, each with its own dashes."""
-MAP = "viridis"
-"""Its lightness increases monotonically, so that it is readable in grey."""
+MAP = "viridis"  # Its lightness increases monotonically, so that it is readable in grey.
+# Settings of Matplotlib.
 STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -31,7 +31,6 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "font.size": 9.5,
 }
-"""Settings of Matplotlib."""
 
 
 def style(**more: Any) -> AbstractContextManager[None]:

@@ -37,14 +37,11 @@ class Relevance:
     """
 
     kernel: Kernel
-    indices: Indices
-    """The rows that are relevance vectors, shape (M,)."""
-    inputs: Array
-    """Their inputs, shape (M, D)."""
+    indices: Indices  # The rows that are relevance vectors, shape (M,).
+    inputs: Array  # Their inputs, shape (M, D).
     evidence: FactorEvidence
     n_iter: int
-    converged: bool
-    """Whether no step gained more than the tolerance at the end."""
+    converged: bool  # Whether no step gained more than the tolerance at the end.
 
     @property
     def precisions(self) -> Array:
@@ -71,10 +68,9 @@ class _Growth:
     tol: float
     least_noise: float
     noise_held: bool = True
+    # Candidates that rounding keeps from gaining anything.
     excluded: list[int] = field(default_factory=list)
-    """Candidates that rounding keeps from gaining anything."""
-    best_gain: float = np.inf
-    """The largest gain of adding a candidate when all were last compared."""
+    best_gain: float = np.inf  # The largest gain of adding a candidate when all were last compared.
 
     @classmethod
     def start(cls, source: RowSource, kernel: Kernel, tol: float) -> _Growth:

@@ -35,8 +35,7 @@ _SCORING = {
     "crps": metrics.crps_scorer,
     "coverage": metrics.make_probabilistic_scorer(metrics.coverage, level=LEVEL),
 }
-_FOLDS = 5
-"""The number of folds that give the error bar of a baseline."""
+_FOLDS = 5  # The number of folds that give the error bar of a baseline.
 
 
 # scikit-learn ships no types, so its classes are Any to mypy.

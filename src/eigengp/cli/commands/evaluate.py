@@ -33,8 +33,7 @@ def evaluate(
 
     Rows without a target are dropped, and columns that the model does not use are ignored.
     """
-    from eigengp.cli.commands.models import open_model
-    from eigengp.cli.tables import drop_unlabelled, read_table
+    from eigengp.cli.tables import drop_unlabelled, open_model, read_table
     from eigengp.data.columns import TableError
 
     saved, schema = open_model(model, target)

@@ -14,10 +14,10 @@ from eigengp.cli.commands.methods import CLASSIFIER, METHODS, Name, build_model
 from eigengp.cli.commands.session import Session, command
 
 MethodName = Annotated[Name, typer.Option(metavar="NAME", help="The method; see below.")]
+# The options that are parameters of a model.
 _SETTINGS = {"n_components", "kernel", "likelihood", "max_time", "device"}
-"""The options that are parameters of a model."""
+# The coverage of intervals, and the fewest rows that can guarantee it.
 _LEVEL, _CALIBRATION_ROWS = 0.9, 9
-"""The coverage of intervals, and the fewest rows that can guarantee it."""
 
 
 @command
@@ -82,8 +82,8 @@ def _learn(
 ) -> None:
     """Fit, score and save a model, say what it is, and write its page."""
     from eigengp import io
-    from eigengp.cli.commands.models import open_model
     from eigengp.cli.commands.report import check_reportable, write_report
+    from eigengp.cli.tables import open_model
     from eigengp.inspection import group_effects
 
     schema, seed = training.schema, model.random_state

@@ -21,8 +21,7 @@ def inspect(out: Session, model: options.Model) -> None:
     """
     from rich.bar import Bar
 
-    from eigengp.cli.commands.models import open_model
-    from eigengp.cli.tables import describe_column
+    from eigengp.cli.tables import describe_column, open_model
 
     saved, schema = open_model(model)
     facts = collect_facts(saved, schema)

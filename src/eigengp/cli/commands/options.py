@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 import typer
 
 Sign = Literal[".", ","]
+_Radial = Literal["squared_exponential", "matern52", "matern32", "matern12", "rational_quadratic"]
+# Likelihoods that are not Gaussian.
 OtherLikelihood = Literal["student_t", "poisson", "negative_binomial", "quantile"]
-"""Likelihoods that are not Gaussian."""
+# The options that are parameters of `TableSchema.learn`.
 ROLES = {"target", "weights", "drop", "only", "categorical", "expand_dates", "decimal"}
-"""The options that are parameters of `TableSchema.learn`."""
 
 
 def _option(metavar: str | None, help: str, *names: str, **more: Any) -> Any:  # noqa: A002
@@ -72,19 +73,7 @@ MaxTime = Annotated[
     _option("SECONDS", "Approximate time limit of the fit.", min=0.0, show_default="no limit"),
 ]
 KernelName = Annotated[
-    Literal[
-        "auto",
-        "squared_exponential",
-        "matern52",
-        "matern32",
-        "matern12",
-        "rational_quadratic",
-        "periodic",
-        "additive",
-        "linear",
-        "polynomial",
-    ]
-    | None,
+    Literal["auto", _Radial, "periodic", "additive", "linear", "polynomial"] | None,
     _option("NAME", "The kernel, such as matern52.", **_CHOSEN),
 ]
 Likelihood = Annotated[
@@ -95,8 +84,7 @@ Device = Annotated[
     str | None, _option("NAME", "The device: cpu, cuda or auto.", show_default="cpu")
 ]
 ReportPage = Annotated[
-    Path | None,
-    _option("PAGE", "Also write a report, .html; see `eigengp report`.", "--report"),
+    Path | None, _option("PAGE", "Also write a report, .html; see `eigengp report`.", "--report")
 ]
 Components = Annotated[
     int | None,
@@ -118,18 +106,11 @@ Holdout = Annotated[
     ),
 ]
 Seed = Annotated[int, _option(None, "Seed of the random numbers.", min=0)]
-Coverage = Annotated[
-    float,
-    _option(None, "Probability of the prediction intervals.", **_SHARE),
-]
+Coverage = Annotated[float, _option(None, "Probability of the prediction intervals.", **_SHARE)]
 ModelFile = Annotated[
     Path | None,
     _option(
-        "MODEL",
-        "The file to write, .eigengp.",
-        "--out",
-        "-o",
-        show_default="named after DATA",
+        "MODEL", "The file to write, .eigengp.", "--out", "-o", show_default="named after DATA"
     ),
 ]
 Predictions = Annotated[

@@ -27,8 +27,7 @@ def predict(
     the ends of the prediction interval of probability --coverage. A classifier writes the most
     probable class, and the probability of each. Further columns of the table are ignored.
     """
-    from eigengp.cli.commands.models import open_model
-    from eigengp.cli.tables import is_large, read_table
+    from eigengp.cli.tables import is_large, open_model, read_table
     from eigengp.data.formats import WRITTEN, open_dataset, write_table
 
     out.check_output_path(path, WRITTEN)

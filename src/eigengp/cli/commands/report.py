@@ -34,8 +34,7 @@ def report(
     It shows the data, the fit, the calibration of the error bars, the importance of the inputs,
     slices with sliders, eigenfunctions and convergence. It is one file that works offline.
     """
-    from eigengp.cli.commands.models import open_model
-    from eigengp.cli.tables import read_table
+    from eigengp.cli.tables import open_model, read_table
 
     out.check_output_path(page, [".html"])
     saved, schema = open_model(model, target)

@@ -27,10 +27,8 @@ from eigengp.data.columns import check_present
 from eigengp.data.formats import import_arrow, open_dataset
 from eigengp.data.frames import encoded_inputs
 
-_MANY_ROWS = 100
-"""From so many rows on, different whole numbers may identify them."""
-_FIRST_ROWS = 100_000
-"""The rows of a large table from which the encoding is learned."""
+_MANY_ROWS = 100  # From so many on, different whole numbers may identify them.
+_FIRST_ROWS = 100_000  # The rows of a large table from which the encoding is learned.
 
 
 @dataclass(frozen=True)

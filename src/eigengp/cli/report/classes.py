@@ -16,27 +16,21 @@ from eigengp.cli.report.figures import Choices, Figure, with_menu
 from eigengp.cli.report.rows import Input, Rows
 from eigengp.conformal import normal_half_width
 
+# Menus and curves have the most frequent classes; counts are written where there are few.
 _MOST_CLASSES, _MOST_COUNTS = 6, 12
-"""Menus and curves have the most frequent classes; counts are written where there are few."""
-_BINS, _CHANCE = 10, 0.9
-"""The bins of a calibration curve, and the probability of its grey bars."""
-_SIDE = 31
-"""The values of each input of a map."""
-_ENDS = [-0.02, 1.02]
-"""The ends of an axis of probabilities."""
+_BINS, _CHANCE = 10, 0.9  # The bins of a calibration curve, and the probability of its grey bars.
+_SIDE = 31  # The values of each input of a map.
+_ENDS = [-0.02, 1.02]  # The ends of an axis of probabilities.
 
 
 class CalibrationCurve(NamedTuple):
     """How often a class occurs where it has a probability, one entry for each bin with rows."""
 
-    probability: Array
-    """The mean predicted probability of the rows in a bin."""
-    share: Array
-    """The share of these rows that are of the class."""
-    n_rows: NDArray[np.intp]
-    """The number of rows."""
+    probability: Array  # The mean predicted probability of the rows in a bin.
+    share: Array  # The share of these rows that are of the class.
+    n_rows: NDArray[np.intp]  # The number of rows.
+    # Half of the 90 % sampling interval of the share, if probabilities are calibrated.
     chance: Array
-    """Half of the 90 % sampling interval of the share, if probabilities are calibrated."""
 
     @classmethod
     def of(cls, p: Array, hit: NDArray[np.bool_]) -> CalibrationCurve:

@@ -23,18 +23,17 @@ _MAX_EFFECTS = 6
 _MAX_EIGENFUNCTIONS = 6
 _MAX_CURVES = 4
 _CURVE_POINTS = 101
+# Draws of the latent functions of several classes, for so many rows at once.
 _DRAWS, _BLOCK_ROWS = 200, 2_000
-"""Draws of the latent functions of several classes, for so many rows at once."""
 
 
 class Importance(NamedTuple):
     """The importance of an input."""
 
     input: Input
+    # The share of the variance of the predictions that is due to it (total Sobol index).
     effect: float
-    """The share of the variance of the predictions that is due to it (total Sobol index)."""
-    relevance: float
-    """Its `input_relevance`."""
+    relevance: float  # Its `input_relevance`.
 
 
 def rank_inputs(model: Any, rows: Rows) -> list[Importance]:
@@ -82,8 +81,7 @@ class PartialDependence(NamedTuple):
 
     input: Input
     grid: Array
-    mean: Array
-    """Shape (G,); of several classes (K, G)."""
+    mean: Array  # Shape (G,); of several classes (K, G).
     lower: Array
     upper: Array
     accumulated: inspection.Effect | None = None
@@ -123,14 +121,11 @@ class Slider(NamedTuple):
 
     input: Input
     positions: Array
-    start: int
-    """The position nearest to the typical row."""
-    grid: Array
-    """Values of the input, shape (G,)."""
+    start: int  # The position nearest to the typical row.
+    grid: Array  # Values of the input, shape (G,).
+    # Predictions, shape (P₁, …, P_k, G); of several classes, that of each along a first axis.
     mean: Array
-    """Predictions, shape (P₁, …, P_k, G); of several classes, that of each along a first axis."""
-    lower: Array
-    """The lower ends of their intervals, of the same shape."""
+    lower: Array  # The lower ends of their intervals, of the same shape.
     upper: Array
 
     @property
@@ -174,14 +169,11 @@ def make_points(typical: Array, moved: Sequence[tuple[Input, Array]]) -> Array:
 class Spectrum(NamedTuple):
     """The eigenfunctions, as curves through a typical row."""
 
-    weights: Array
-    """The prior variance of each eigenfunction, shape (R,)."""
-    eigenvalues: Array
-    """The eigenvalue of each, shape (R,)."""
-    shown: tuple[int, ...]
-    """The indices of those drawn: the largest weights."""
+    weights: Array  # The prior variance of each eigenfunction, shape (R,).
+    eigenvalues: Array  # The eigenvalue of each, shape (R,).
+    shown: tuple[int, ...]  # The indices of those drawn: the largest weights.
+    # Inputs, their values, shape (G,), and the eigenfunctions there, shape (G, K).
     curves: list[tuple[Input, Array, Array]]
-    """Inputs, their values, shape (G,), and the eigenfunctions there, shape (G, K)."""
 
 
 def compute_spectrum(model: Any, rows: Rows, ranking: Sequence[Input]) -> Spectrum | None:

@@ -23,8 +23,7 @@ Figure: TypeAlias = dict[str, Any]
 Choices: TypeAlias = Iterator[tuple[str, Figure]]
 COLOURS = ("@blue", "@orange", "@green", "@pink", "@red", "@sky")
 _MAX_BARS = 15
-_MOST_TICKS = 12
-"""The largest number of categories that have their name at an axis."""
+_MOST_TICKS = 12  # The largest number of categories that have their name at an axis.
 
 
 def with_menu(draw: Callable[..., Choices]) -> Callable[..., Figure]:

@@ -92,7 +92,7 @@ def collect(
     with inspection.plain_inputs():
         importance = effects.rank_inputs(model, rows)
         own = part.collect(model, rows, [each.input for each in importance], coverage)
-    stages = inspection.split_history(model)
+    stages, unknown = inspection.split_history(model), dict.fromkeys(("model_file", "data_file"))
     drawn = {
         "importance": figures.draw_importance(importance),
         "history": figures.draw_history(stages),
@@ -101,13 +101,7 @@ def collect(
     return {
         "model": model,
         "rows": rows,
-        "origin": {
-            "model_file": None,
-            "data_file": None,
-            "ignored": {},
-            "held_out": False,
-            **(origin or {}),
-        },
+        "origin": {**unknown, "ignored": {}, "held_out": False, **(origin or {})},
         "is_training": are_training_rows(model, rows),
         "importance": importance,
         "stages": stages,
@@ -130,5 +124,7 @@ def are_training_rows(model: Any, rows: Rows) -> bool:
     if model.standardize != "robust":
         apart.append((average(rows.X) - kept.input_centre) / kept.input_scale)
     if kept.mean is None and kept.target_centre != 0.0:  # Else targets are less their mean.
-        apart.append((average(rows.y) - kept.target_centre) / kept.target_scale)
+        own = model._target_map
+        values = rows.y if own is None else own.values(rows.y)
+        apart.append((average(values) - kept.target_centre) / kept.target_scale)
     return bool(apart) and max(np.max(np.abs(each)) for each in apart) < _TOLERANCE

@@ -14,20 +14,13 @@ from numpy.typing import ArrayLike
 
 from eigengp._format import format_value
 from eigengp._typing import Array
-from eigengp.cli.tables import (
-    TableSchema,
-    drop_unlabelled,
-    format_day,
-    summarize_table,
-)
+from eigengp.cli.tables import TableSchema, drop_unlabelled, format_day, summarize_table
 from eigengp.data.columns import as_table
 from eigengp.data.encode import PERIODS, Column
 from eigengp.inspection import grid
 
-_MOST_CATEGORIES = 100
-"""The largest number of categories of a column that are shown."""
-_DATES = 100
-"""About how many dates a curve has, if dates have seasons."""
+_MOST_CATEGORIES = 100  # The largest number of categories of a column that are shown.
+_DATES = 100  # About how many dates a curve has, if dates have seasons.
 
 
 @dataclass(frozen=True)

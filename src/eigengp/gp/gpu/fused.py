@@ -31,8 +31,7 @@ _PROFILES: dict[type, str] = {
     Matern52: "matern52",
 }
 _MOST_POINTS, _MOST_INPUTS = 1024, 64
-_BLOCK = 128
-"""The kernels take whole blocks of rows; as many as `triton_launch.ROWS`."""
+_BLOCK = 128  # The kernels take whole blocks of rows; as many as `triton_launch.ROWS`.
 
 
 def fused_for(features: KernelColumns, X: AnyArray, dtype: str) -> Fused | None:

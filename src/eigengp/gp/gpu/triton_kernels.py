@@ -24,53 +24,39 @@ import triton
 import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+# `1.5·2²³`: added and subtracted again, it rounds a float32 below 2²² to an integer.
 ROUND = tl.constexpr(12582912.0)
-"""`1.5·2²³`: added and subtracted again, it rounds a float32 below 2²² to an integer."""
-FAR = tl.constexpr(8000.0)
-"""Scaled inputs are cut off here, far from all inducing points."""
+FAR = tl.constexpr(8000.0)  # Scaled inputs are cut off here, far from all inducing points.
+# The largest float16; inputs that exceed it are so far out that it does not matter.
 LARGEST = tl.constexpr(65504.0)
-"""The largest float16; inputs that exceed it are so far out that it does not matter."""
-X_UNIT = tl.constexpr(64.0)
-"""Brings the squares of scaled inputs into the range of float16."""
+X_UNIT = tl.constexpr(64.0)  # Brings the squares of scaled inputs into the range of float16.
+# A pair with `−u` below this is closer than rounding can tell from equal.
 TOUCHING = tl.constexpr(0.015625)
-"""A pair with `−u` below this is closer than rounding can tell from equal."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """What a kernel is compiled for."""
 
-    size: int
-    """The number of inducing points, a multiple of `basis`."""
+    size: int  # The number of inducing points, a multiple of `basis`.
     inputs: int
-    columns: int
-    """The columns of a factor of `u`: inputs, four more, and zeros."""
-    rows: int
-    """Rows in a block."""
-    basis: int
-    """Inducing points in a tile."""
-    bits: float
-    """Features are in units of 2⁻ᵇⁱᵗˢ."""
+    columns: int  # The columns of a factor of `u`: inputs, four more, and zeros.
+    rows: int  # Rows in a block.
+    basis: int  # Inducing points in a tile.
+    bits: float  # Features are in units of 2⁻ᵇⁱᵗˢ.
     profile: str
     weighted: bool
-    flush: int = 0
-    """Blocks whose sum is in float32, in pass 1."""
-    diagonal: bool = False
-    """Whether tiles are on the diagonal of `A`, in pass 1."""
+    flush: int = 0  # Blocks whose sum is in float32, in pass 1.
+    diagonal: bool = False  # Whether tiles are on the diagonal of `A`, in pass 1.
+    # Float16 that make up a feature where it meets `C`, in pass 2, as are those that follow.
     pieces: int = 0
-    """Float16 that make up a feature where it meets `C`, in pass 2, as are those that follow."""
-    half: int = 0
-    """Room for the inputs, a power of two."""
+    half: int = 0  # Room for the inputs, a power of two.
+    # Inducing points in a step of the product with `C`, where they are more than a tile.
     inner: int = 0
-    """Inducing points in a step of the product with `C`, where they are more than a tile."""
-    stages: int = 0
-    """Steps whose part of `C` is on its way at the same time."""
-    one_tile: bool = False
-    """Whether one tile holds all inducing points."""
-    t_unit: float = 0.0
-    """Brings `T` into the range of float16."""
-    value_is_column: bool = False
-    """Whether `ρ' ∝ ρ`, so that `Σ ρ̄ ∘ ρ` follows from `Σ T`."""
+    stages: int = 0  # Steps whose part of `C` is on its way at the same time.
+    one_tile: bool = False  # Whether one tile holds all inducing points.
+    t_unit: float = 0.0  # Brings `T` into the range of float16.
+    value_is_column: bool = False  # Whether `ρ' ∝ ρ`, so that `Σ ρ̄ ∘ ρ` follows from `Σ T`.
 
 
 @triton.jit

@@ -9,47 +9,39 @@ import triton
 
 from eigengp.gp.gpu import triton_kernels as kernels
 
-Tensor = Any
-"""A tensor of PyTorch."""
+Tensor = Any  # A tensor of PyTorch.
 
-ROWS = 128
-"""Every tiling's blocks fill this many rows."""
+ROWS = 128  # Every tiling's blocks fill this many rows.
+# The number in front of `ρ'`, which the kernels leave out.
 SLOPES = {"squared_exponential": -0.5, "matern12": -0.5, "matern32": -1.5, "matern52": -5.0 / 6.0}
-"""The number in front of `ρ'`, which the kernels leave out."""
+# The number in front of `t` under the square root.
 RATES = {"matern12": 1.0, "matern32": 3.0, "matern52": 5.0}
-"""The number in front of `t` under the square root."""
 
-PULL_BITS = 10
-"""Features in units of 2⁻¹⁰ leave 14 bits to a column of `C`."""
+PULL_BITS = 10  # Features in units of 2⁻¹⁰ leave 14 bits to a column of `C`.
 FLUSH, LONG_FLUSH = 1024, 8192
+# From so many rows on, sums are longer: the rounding of features averages out. Lots of 1,024 to
+# 8,192 left the same error in `A` there, that of `exp2`.
 MANY_ROWS = 1 << 20
-"""From so many rows on, sums are longer: the rounding of features averages out. Lots of 1,024
-to 8,192 left the same error in `A` there, that of `exp2`."""
-SMALLEST_RADIUS = 4.0
-"""Basis points closer together than this are scaled as if they were not."""
+SMALLEST_RADIUS = 4.0  # Basis points closer together than this are scaled as if they were not.
+# Brings `T`, below 2³⁴ but for the steep profile, into the range of float16.
 T_UNITS = {profile: 2.0**-30 if profile == "matern12" else 2.0**-19 for profile in SLOPES}
-"""Brings `T`, below 2³⁴ but for the steep profile, into the range of float16."""
 
 
 class Tiling(NamedTuple):
     """How a kernel cuts its work; all sizes are powers of two."""
 
-    rows: int = 64
-    """Rows in a block."""
-    basis: int = 128
-    """Basis points in a tile."""
+    rows: int = 64  # Rows in a block.
+    basis: int = 128  # Basis points in a tile.
+    # Basis points in a step of the product with `C`, where they are more than a tile.
     inner: int = 32
-    """Basis points in a step of the product with `C`, where they are more than a tile."""
     warps: int = 8
-    stages: int = 3
-    """Steps whose part of `C` is on its way at the same time."""
-    programs: int = 4
-    """Programs for each multiprocessor."""
+    stages: int = 3  # Steps whose part of `C` is on its way at the same time.
+    programs: int = 4  # Programs for each multiprocessor.
+    # Rows whose part of `A` is summed in float32; fewer leave more bits to the features.
     flush: int = FLUSH
-    """Rows whose part of `A` is summed in float32; fewer leave more bits to the features."""
+    # Float16 that make up a feature where it meets `C`: 1 keeps eleven bits, 2 keep 22. In `A`
+    # features have about 20 bits, and 18 in long sums.
     pieces: int = 2
-    """Float16 that make up a feature where it meets `C`: 1 keeps eleven bits, 2 keep 22. In `A`
-    features have about 20 bits, and 18 in long sums."""
 
     @property
     def bits(self) -> float:
@@ -60,14 +52,10 @@ class Tiling(NamedTuple):
 class Pulled(NamedTuple):
     """Sums over `T = ρ̄ ∘ ρ'(t)`, float64."""
 
-    column: Tensor
-    """`Σ_n T_nm`, shape (M,)."""
-    TX: Tensor
-    """`TᵀX`, shape (M, D)."""
-    squares: Tensor
-    """`Σ_n (Σ_m T_nm) x_nd²`, shape (D,)."""
-    value: Tensor
-    """`Σ_nm ρ̄_nm ρ_nm`, shape ()."""
+    column: Tensor  # `Σ_n T_nm`, shape (M,).
+    TX: Tensor  # `TᵀX`, shape (M, D).
+    squares: Tensor  # `Σ_n (Σ_m T_nm) x_nd²`, shape (D,).
+    value: Tensor  # `Σ_nm ρ̄_nm ρ_nm`, shape ().
 
 
 def tiling_for(M: int, D: int) -> tuple[Tiling, Tiling]:
@@ -151,8 +139,7 @@ class _Rows(NamedTuple):
     X: Tensor
     y: Tensor
     weight: Tensor | None
-    largest: Tensor
-    """The largest weight, by which the kernels divide them, (1,)."""
+    largest: Tensor  # The largest weight, by which the kernels divide them, (1,).
     blocks: int
 
 
@@ -174,14 +161,11 @@ def _rows(X: Tensor, y: Tensor, weight: Tensor | None, tiling: Tiling) -> _Rows:
 class _Points(NamedTuple):
     """The inducing points as the kernels read them."""
 
+    # The four factors of the inducing points in `u`, float16, (4, M', K); see `_split_rows`.
     Z: Tensor
-    """The four factors of the inducing points in `u`, float16, (4, M', K); see `_split_rows`."""
-    scales: Tensor
-    """`S`, and the number in front of `u` in the profile, float32, (2,)."""
-    size: int
-    """`M'`, a multiple of the tile."""
-    columns: int
-    """`K`, a power of two with room for the inputs and four more."""
+    scales: Tensor  # `S`, and the number in front of `u` in the profile, float32, (2,).
+    size: int  # `M'`, a multiple of the tile.
+    columns: int  # `K`, a power of two with room for the inputs and four more.
 
 
 def _points(Z: Tensor, profile: str, tile: int) -> _Points:
@@ -215,14 +199,10 @@ def _points(Z: Tensor, profile: str, tile: int) -> _Points:
 class _Cotangents(NamedTuple):
     """Cotangents as the kernel reads them: column `m` of `C` and `g_m` are multiplied by `κ_m`."""
 
-    C: Tensor
-    """Two float16 matrices that add up to it, (2, M', M')."""
-    g: Tensor
-    """`g` in the units of the products, float32, (M',)."""
-    mean: Tensor
-    """Two float32 pieces of the coefficients, in the units of features, (2, M')."""
-    unit: Tensor
-    """What `ρ̄ ρ` is to be multiplied by, (M, 1)."""
+    C: Tensor  # Two float16 matrices that add up to it, (2, M', M').
+    g: Tensor  # `g` in the units of the products, float32, (M',).
+    mean: Tensor  # Two float32 pieces of the coefficients, in the units of features, (2, M').
+    unit: Tensor  # What `ρ̄ ρ` is to be multiplied by, (M, 1).
 
 
 def _cotangents(

@@ -1,0 +1,129 @@
+"""The transform of skewed targets, chosen by leave-one-out predictions of an exact GP.
+
+With the map m and its slope m′, the log density of a target is that of `m(y)` plus `ln m′(y)`, so
+maps can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from eigengp._typing import Array
+from eigengp.backend.namespace import on_host
+from eigengp.data.array_source import ArraySource
+from eigengp.data.open import Dataset, map_targets
+from eigengp.fitting.exact import predict_left_out
+from eigengp.fitting.learn import choose_residual, make_start
+from eigengp.fitting.model_selection import Decision
+from eigengp.fitting.run import Run, begin_run
+from eigengp.fitting.settings import LBFGS, Settings
+from eigengp.gp.target_maps import (
+    MAPS,
+    TargetMap,
+    YeoJohnsonMap,
+    check_map,
+    compute_moments,
+    measure_normality,
+)
+
+# The largest numbers of rows from which the GP is learned, and that are left out.
+_ROWS = 300, 2_000
+# The gain in the log likelihood of targets that are independent and normal, in nats, from which a
+# map is tried.
+_CLEAR_GAIN = 5.0
+# The standard errors by which predictions must be better.
+_ERRORS = 2.0
+# The least `max_time` with which maps are compared.
+_SHORTEST_FIT = 2.0
+_SAME = YeoJohnsonMap(1.0)
+
+
+@contextmanager
+def begin_transformed_run(dataset: Dataset, settings: Settings) -> Iterator[Run]:
+    """Start a run on transformed targets, if the settings ask for that."""
+    dataset, decisions = transform_targets(dataset, settings)
+    with begin_run(dataset, settings) as run:
+        run.decisions.extend(decisions)
+        yield run
+
+
+def transform_targets(dataset: Dataset, settings: Settings) -> tuple[Dataset, list[Decision]]:
+    """Return the rows, with transformed targets if they are to be, and what was decided."""
+    asked, mean = settings.transform, settings.reading.mean
+    rows: Any = dataset.rows
+    in_memory, constant = isinstance(rows, ArraySource), mean in ("constant", "zero")
+    if asked is None or (asked == "auto" and not (in_memory and constant)):
+        return dataset, []
+    if not in_memory:
+        raise TypeError(
+            "A transform of the targets is learned from all of them, in memory. Read the rows "
+            "into arrays, or transform the column of the target yourself."
+        )
+    if not constant:
+        raise ValueError("A transform of the targets needs mean='constant' or mean='zero'.")
+    y = on_host(rows.y)
+    weight = np.ones(y.size) if rows.sample_weight is None else on_host(rows.sample_weight)
+    if asked != "auto":
+        return map_targets(dataset, _make_map(asked, y, weight), settings.reading), []
+    short = settings.max_time is not None and settings.max_time < _SHORTEST_FIT
+    if short or settings.learns_nothing or np.ptp(y) == 0.0:
+        return dataset, []
+    own = MAPS["yeo-johnson"](y, weight)
+    gain = measure_normality(own, y, weight) - measure_normality(_SAME, y, weight)
+    return _choose(dataset, own, settings) if gain > _CLEAR_GAIN else (dataset, [])
+
+
+def _make_map(asked: Any, y: Array, weight: Array) -> TargetMap:
+    if isinstance(asked, str):
+        return MAPS[asked](y, weight)
+    check_map(asked, y)
+    own: TargetMap = asked
+    if not np.all(np.isfinite(own.log_slope(y))):
+        raise ValueError(f"log_slope(y) of transform={own!r} is not finite at all targets.")
+    return own
+
+
+def _choose(dataset: Dataset, own: TargetMap, settings: Settings) -> tuple[Dataset, list[Decision]]:
+    """Compare a map with the identity on few rows."""
+    optimizer: Any = settings.optimizer
+    if isinstance(optimizer, LBFGS):
+        optimizer = clone(optimizer).set_params(checkpoint=None)
+    brief = replace(settings, optimizer=optimizer, verbose=False)
+    with begin_run(dataset, brief) as run:
+        residual, _ = choose_residual(run)
+    if settings.noise == "auto" and residual not in ("exact", "neighbors"):
+        return dataset, []
+    mapped = map_targets(dataset, own, settings.reading)
+    before, after = _score(dataset, brief, _SAME), _score(mapped, brief, own)
+    better = _is_clear(after[0] - before[0])
+    if residual == "neighbors":  # Many rows show how noise depends on the input, and its quantiles.
+        better = better and _is_clear(before[1] - after[1])
+    losses = {"None": -float(before[0].mean()), "yeo-johnson": -float(after[0].mean())}
+    reason = f"leave-one-out negative log density of {before[0].size:,} rows"
+    decision = Decision("transform", "yeo-johnson" if better else "None", reason, losses)
+    return mapped if better else dataset, [decision]
+
+
+def _score(dataset: Dataset, settings: Settings, own: TargetMap) -> tuple[Array, Array]:
+    """Return leave-one-out log densities and squared errors of some rows, times their weights."""
+    order = np.random.RandomState(0).permutation(dataset.n_rows)
+    with begin_run(dataset, settings) as run:
+        few, rows = (run.source.take(order[:count]) for count in _ROWS)
+        mean, variance = predict_left_out(run, make_start(run), few, rows)
+    unit, centre = dataset.scaling.target_scale, dataset.scaling.target_centre
+    values, mean, std = centre + unit * rows.y, centre + unit * mean, unit * np.sqrt(variance)
+    y = own.targets(values)
+    density = own.log_slope(y) - 0.5 * ((values - mean) / std) ** 2 - np.log(std)
+    squares = (y - compute_moments(own, mean, std)[0]) ** 2
+    return rows.weight * density, rows.weight * squares
+
+
+def _is_clear(gains: Array) -> bool:
+    """Return whether a sum of gains is more than two standard errors above zero."""
+    return bool(gains.sum() > _ERRORS * np.sqrt(gains @ gains))
