@@ -70,7 +70,7 @@ _PEERS = {
   rows. VIF is its approximation with inducing points and neighbours, with its default numbers. They
   have one split each; for lack of CPU time, VIF was run on california alone (530 s of CPU time) and
   pole not at all (Vecchia: 220 s on california, 230 s on kin40k, 290 s on protein). Rows with
-  Matérn 3/2 and 20 neighbours are of earlier settings.""",
+  Matérn 3/2 and 20 neighbours have all splits.""",
     "lightgbm": """LightGBM, XGBoost, CatBoost: default settings with a learning rate of 0.05, early
   stopping on a tenth of the training rows, one standard deviation for all predictions. CatBoost's
   loss RMSEWithUncertainty learns a variance for each row.""",

@@ -58,6 +58,7 @@ def test_a_method_that_fails_does_not_stop_the_others(
     result = call(*asked, "--method", "mean", "--folds", "2")
     assert result.exit_code == 0
     assert "note: exact failed: too many rows" in result.stderr
+    assert result.stderr.splitlines()[1:] == ["1 of 2 methods: exact", "2 of 2 methods: mean"]
     assert result.stdout.index("mean") < result.stdout.index("exact")
     assert "failed" in result.stdout
 

@@ -19,6 +19,7 @@ from eigengp import io
 from eigengp.cli import tables
 from eigengp.cli.commands.methods import METHODS, Method
 from eigengp.cli.commands.options import KernelName, name_model
+from eigengp.cli.commands.training import may_identify
 from eigengp.cli.tables import read_table
 from eigengp.kernels import KERNELS
 
@@ -109,7 +110,16 @@ def test_a_column_that_numbers_the_rows_is_pointed_out(tmp_path: Path) -> None:
     result = call(
         *("fit", tmp_path / "d.csv", "-t", "y", "-o", tmp_path / "m.eigengp", "--method", "exact")
     )
-    assert "note: Column 'row' numbers the rows" in result.stderr
+    assert "note: Column 'row' has a different whole number in each row" in result.stderr
+
+
+def test_many_whole_numbers_without_repetition_may_be_identifiers() -> None:
+    numbers = 7.0 * np.random.default_rng(0).permutation(150)
+    assert may_identify(numbers)
+    assert not may_identify(numbers[:50])  # Few, and they do not count the rows.
+    assert not may_identify(np.append(numbers, numbers[0]))
+    assert not may_identify(numbers + 0.5)
+    assert not may_identify(np.append(numbers, np.nan))
 
 
 @pytest.mark.parametrize(
@@ -210,6 +220,15 @@ def test_the_report_says_that_its_rows_were_held_out(folder: Path, tmp_path: Pat
     assert "right by construction, because these are the same rows" in page.read_text()
     assert call(*asked, "--method", "exact", "--report", page).exit_code == 0
     assert "These are training rows." in page.read_text()
+
+
+def test_a_model_of_few_held_out_rows_can_be_used(folder: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.eigengp"
+    asked = ("-t", "price", "-o", model, "--method", "exact", "--holdout", "0.08")
+    result = call("fit", folder / "houses.csv", *asked)
+    assert "note: Intervals are calibrated on at least 9 rows, not 5." in result.stderr
+    assert not hasattr(io.read(model).model, "conformity_")
+    assert call("predict", model, folder / "test.csv").exit_code == 0
 
 
 def write_messy(path: Path, n: int = 120, encoding: str = "utf-8") -> pd.DataFrame:

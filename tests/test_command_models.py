@@ -90,6 +90,9 @@ def test_evaluate_measures_what_metrics_do(folder: Path, tmp_path: Path) -> None
     assert "90% expected" in shown
     some = pa.table({**frame, "price": [None, *y[1:].tolist()]})
     pacsv.write_csv(some, tmp_path / "some.csv")
+    assert found["notes"] == []
+    (note,) = answer("evaluate", folder / "m.eigengp", folder / "houses.csv")["notes"]
+    assert note.startswith("The model was fitted to a table of this name and size.")
     fewer = answer("evaluate", folder / "m.eigengp", tmp_path / "some.csv")
     assert fewer["rows"] == 29
     assert fewer["notes"] == ["1 of 30 rows have no target and are dropped."]

@@ -266,8 +266,16 @@ def test_a_column_declared_as_a_category_is_one_though_most_levels_are_numbers()
     assert len(column.categories) == 31
 
 
+def test_a_cell_that_is_no_number_is_named_with_its_column() -> None:
+    encoder = TableEncoder().fit({"price": ["$1,250.50", "$20.00", "$3.00"]})
+    with pytest.raises(TableError, match="Column 'price': 'none yet' is not a number"):
+        encoder.transform({"price": ["none yet", "x"]})
+
+
 def test_text_that_names_the_rows_is_ignored() -> None:
     frame = {"x": range(30), "id": [f"street {i}" for i in range(30)]}
+    assert TableEncoder().fit(frame).ignored_ == {"id": "an identifier"}
+    frame["id"][::3] = [None] * 10  # The share is that of the known values.
     assert TableEncoder().fit(frame).ignored_ == {"id": "an identifier"}
 
 

@@ -31,6 +31,7 @@ from eigengp import (
     TableWarning,
     inspection,
 )
+from eigengp.data.frames import read_targets
 from eigengp.data.stream_source import FileTable
 
 N = 90
@@ -254,6 +255,12 @@ def test_targets_of_files_may_be_numbers_in_text(
     y = np.concatenate([block.y for block in table.chunks()])
     known = {"1.234,50": 1234.5, "7,25": 7.25, "12": 12.0, "1.234": 1234.0}
     assert y.tolist() == [known[text] for _, text in rows]
+
+
+def test_targets_in_text_may_be_missing() -> None:
+    for missing in (None, np.nan, pd.NA):
+        y = pd.Series(["$1,250.50", missing, "12.5%"], dtype=object)
+        np.testing.assert_array_equal(read_targets([[0.0]] * 3, y), [1250.5, np.nan, 12.5])
 
 
 def test_partial_fit_takes_frames() -> None:

@@ -106,6 +106,8 @@ def test_calibration_is_kept(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.conformity_, model.conformity_)
     np.testing.assert_array_equal(again.predict_interval(X), model.predict_interval(X))
     assert not np.array_equal(again.predict_interval(X), plain)
+    few = there_and_back(model.calibrate(X[:3], y[:3]), tmp_path)  # Too few for 0.9.
+    np.testing.assert_array_equal(few.predict_interval(X, 0.5), model.predict_interval(X, 0.5))
 
 
 def test_names_of_columns_are_kept(tmp_path: Path) -> None:

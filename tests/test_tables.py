@@ -129,6 +129,22 @@ def test_the_index_of_a_pandas_frame_is_ignored(tmp_path: Path) -> None:
     assert open_dataset(path).head(2).to_pydict() == frame[:2].to_dict("list")
 
 
+def test_a_table_of_a_spreadsheet_loses_its_empty_columns_and_its_total(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = "1;20,5;1,5;;\n2;21,5;2,5;;\n3;25,0;4,0;;\n"
+    path.write_bytes(f"Nr.;T [°C];y;;\n{rows};Summe;8,0;;\n".encode("cp1252"))
+    with pytest.warns(TableWarning, match="without names and values are ignored: 4, 5"):
+        table = read_table(path, encoding="cp1252")
+    assert table.column_names == ["Nr.", "T [°C]", "y"]
+    with pytest.warns(TableWarning, match="last row is dropped: its target is the sum"):
+        kept = drop_unlabelled(table, "y")
+    assert kept["Nr."].to_pylist() == [1, 2, 3]
+    assert drop_unlabelled(kept, "y").num_rows == 3
+    for last in ("4;26,0;8,0", ";;4,0"):  # Inputs are known; the target is not the sum.
+        path.write_text(f"Nr.;T;y;;\n{rows}{last};;\n".replace(";;\n", "\n"))
+        assert drop_unlabelled(read_table(path), "y").num_rows == 4
+
+
 def test_a_comma_that_separates_columns_separates_thousands_too(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('a,y\n"1,234",1\n"2,345",2\n')

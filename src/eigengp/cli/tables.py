@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from eigengp import io
-from eigengp._format import format_value, quoted
+from eigengp._format import format_value, quoted, shorten
 from eigengp._typing import Array
 from eigengp.data.columns import (
     TableError,
@@ -133,12 +133,13 @@ def _explain(error: Exception) -> str:
 
 def _read_csv(path: Path, text: Collection[str], encoding: str | None, decimal: str | None) -> Any:
     pa = import_arrow()
-    types = {name: pa.string() for name in text}
-    table = pa.csv.read_csv(str(path), **sniff_csv(path, encoding, types))
-    if table.column_names[0] == "" and table.num_columns > 1:
-        message = "Column 1 has no name, as the index of a pandas frame, and is ignored."
-        warnings.warn(message, TableWarning, stacklevel=3)
-        table = table.remove_column(0)
+    options, source = sniff_csv(path, encoding, {name: pa.string() for name in text}), str(path)
+    if (known := options["read_options"].encoding) != "utf8":
+        # Threads of PyArrow that hold a decoder or bytes of Python abort a program that ends.
+        copy = pa.BufferOutputStream()
+        copy.write(pa.input_stream(source).read().decode(known).encode())
+        source, options["read_options"].encoding = pa.BufferReader(copy.getvalue()), "utf8"
+    table = _drop_unnamed(pa.csv.read_csv(source, **options))
     check_names(table.column_names)
     if any(map(pa.types.is_binary, table.schema.types)):  # Text that is not UTF-8.
         raise TableError(f"{path} cannot be read: {OTHER_ENCODING}")
@@ -146,6 +147,21 @@ def _read_csv(path: Path, text: Collection[str], encoding: str | None, decimal: 
     if points and (decimal == "," or (decimal is None and _find_signs(table) - {"?"} == {","})):
         return _read_csv(path, [*text, *points], encoding, ".")
     return table
+
+
+def _drop_unnamed(table: Any) -> Any:
+    """Drop the index of a pandas frame and empty columns of a spreadsheet, which have no name."""
+    is_null = import_arrow().types.is_null
+    unnamed = [i for i, each in enumerate(table.schema) if not each.name.strip()]
+    empty = [i for i in unnamed if is_null(table.schema.field(i).type)]
+    dropped = {*empty, *(i for i in unnamed if i == 0)}
+    if len(dropped) in (0, table.num_columns):
+        return table
+    message = "Column 1 has no name, as the index of a pandas frame, and is ignored."
+    if empty:
+        message = f"Columns without names and values are ignored: {join(i + 1 for i in empty)}."
+    warnings.warn(message, TableWarning, stacklevel=4)
+    return table.select([i for i in range(table.num_columns) if i not in dropped])
 
 
 def _list_points(table: Any) -> list[str]:
@@ -197,15 +213,36 @@ def drop_unlabelled(frame: Any, target: str) -> Any:
     if not target:
         raise TableError("The model file does not name a target; pass --target.")
     check_present(table.column_names, [target])
-    own = table[target]
-    missing = find_missing(own) > 0.0 if holds_labels(own) else find_no_number(own)
-    if not missing.any():
+    own, labels = table[target], holds_labels(table[target])
+    missing = find_missing(own) > 0.0 if labels else find_no_number(own)
+    if missing.any():
+        if missing.all():
+            raise TableError(f"Column {quoted(target)} has no values in any row.")
+        message = f"{missing.sum()} of {table.num_rows} rows have no target and are dropped."
+        warnings.warn(message, TableWarning, stacklevel=2)
+        table = table.filter(import_arrow().array(~missing))
+    if labels or not _ends_with_total(table, target):
         return table
-    if missing.all():
-        raise TableError(f"Column {quoted(target)} has no values in any row.")
-    message = f"{missing.sum()} of {table.num_rows} rows have no target and are dropped."
-    warnings.warn(message, TableWarning, stacklevel=2)
-    return table.filter(import_arrow().array(~missing))
+    warnings.warn(
+        "The last row is dropped: its target is the sum of the others, and at least half of its "
+        "inputs are missing.",
+        TableWarning,
+        stacklevel=2,
+    )
+    return table[:-1]
+
+
+def _ends_with_total(table: Any, target: str) -> bool:
+    """Return whether the last row has the sum of the targets, and at most half of the inputs."""
+    others = [name for name in table.column_names if name != target]
+    gaps = sum(not table[name][-1].is_valid for name in others)
+    if 2 * gaps < len(others) or table.num_rows < 4:
+        return False
+    try:
+        numbers = read_numbers(table[target], ".")
+    except TableError:  # Raised later, with the options to use.
+        return False
+    return bool(np.isclose(numbers[:-1].sum(), numbers[-1], rtol=1e-3))
 
 
 @dataclass(frozen=True)
@@ -403,7 +440,7 @@ def describe_column(data: dict[str, Any] | None) -> str:
         low, high, mean = (format_value(data[name]) for name in ("min", "max", "mean"))
         return f"{low} to {high}, mean {mean}{missing}"
     counts = list(data["counts"].items())
-    shown = ", ".join(f"{name} ({count:,})" for name, count in counts[:_SHOWN_CATEGORIES])
+    shown = ", ".join(f"{shorten(name)} ({count:,})" for name, count in counts[:_SHOWN_CATEGORIES])
     return shown + (", …" if len(counts) > _SHOWN_CATEGORIES else "") + missing
 
 

@@ -21,7 +21,7 @@ Kind: TypeAlias = Literal["number", "flag", "category", "date"]
 _MAX_LISTED = 8
 _MOSTLY = 0.9
 """From this share of its values on, a column of text is one of numbers with errors."""
-_NO_VALUE = ("", "-", "–", "—", "?", ".", "na", "n/a", "nan", "null", "none")
+_NO_VALUE = ("", "-", "–", "—", "?", ".", "na", "n/a", "<na>", "nan", "null", "none")
 """What stands for a missing value in a column of numbers, in lower case."""
 _UNIT = re.compile(r"[\s\u00a0\u202f'’$€£¥%]")
 # Whole numbers, and digits that begin with a zero, as post codes do.
@@ -277,11 +277,11 @@ def _clean(text: str | None) -> str:
 
 def parse_number(text: str | None, decimal: str) -> float:
     """Return the number in a text with this decimal separator; NaN for what stands for no value."""
-    text = _clean(text)
-    if text.lower() in _NO_VALUE:
+    plain = _clean(text)
+    if plain.lower() in _NO_VALUE:
         return np.nan
     try:
-        return float(text.replace("." if decimal == "," else ",", "").replace(decimal, "."))
+        return float(plain.replace("." if decimal == "," else ",", "").replace(decimal, "."))
     except ValueError:
         raise TableError(f"{quoted(text)} is not a number; correct or empty this cell.") from None
 

@@ -42,7 +42,7 @@ from eigengp.data.columns import (
 from eigengp.data.formats import import_arrow
 
 _IDENTIFIER = 0.8
-"""Text with more distinct values than this share of the rows identifies them."""
+"""Text of which more than this share of the values is distinct identifies rows."""
 _FEWEST_IDENTIFIERS = 10
 _KIND_NAMES = {"number": "numbers", "flag": "true or false", "category": "text", "date": "dates"}
 PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # The seasons of dates, in days.
@@ -301,7 +301,7 @@ class Column:
             return ""
         if self.kind == "category":
             count = len(to_text(values).drop_null().unique())
-            if count > max(_FEWEST_IDENTIFIERS, _IDENTIFIER * len(values)):
+            if count > max(_FEWEST_IDENTIFIERS, _IDENTIFIER * (missing == 0.0).sum()):
                 return "an identifier"
             return "constant" if count == 1 and not missing.any() else ""
         numbers = self.read(values)
@@ -407,7 +407,10 @@ class Column:
         text = get_kind(values.type) == "category"
         if self.kind == "date":
             return to_days(values, self.form if text else "")
-        return to_numbers(values, self.decimal if text else "")
+        try:
+            return to_numbers(values, self.decimal if text else "")
+        except TableError as error:
+            raise TableError(f"Column {quoted(self.name)}: {error}") from None
 
     def _check_type(self, values: Any) -> None:
         """Raise if values have another type than in `fit`."""

@@ -125,9 +125,10 @@ def read_targets(X: Any, y: Any) -> Any:
     texts = [value for value in values.ravel() if isinstance(value, str)] if kind in "OUT" else []
     if not (texts or kind == "b"):
         return y
-    sign = find_decimal(set(texts)) if len(texts) == values.size else ""
+    cells = [str(each) for each in values.ravel()]  # "nan" and the like are missing.
+    sign = find_decimal(set(cells)) if texts else ""
     if sign in (".", ","):
-        return np.array([parse_number(text, sign) for text in values.ravel()])
+        return np.array([parse_number(cell, sign) for cell in cells])
     what = f"text such as {quoted(str(texts[0]))}" if texts else "true and false"
     hint = " If these are numbers, convert them first." if sign else ""
     raise ValueError(

@@ -127,10 +127,7 @@ class Run:
         decisions = self.decisions + ([scored.decision] if scored.decision else [])
         dataset, clock = self.dataset, self.monitor.clock
         if clock.was_over:
-            self.notes.append(
-                f"Learning ended early, after max_time={clock.limit:g} seconds; raise max_time for "
-                "a better fit."
-            )
+            self.notes.append("Learning ended early; raise max_time for a better fit.")
         offset = get_log_unit(dataset.scaling, dataset.summary.weight) + dataset.log_slope
         encoder, n_features = dataset.encoder, dataset.scaling.input_scale.size
         found = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Sequence
 from statistics import fmean
@@ -104,6 +105,8 @@ def cross_validate_methods(
             own = {"error": " ".join(str(error).split())}
             out.note(f"{name} failed: {own['error']}")
         results.append({"name": name, **own})
+        if out.verbose == 2:  # There is no terminal, and no bar.
+            print(f"{len(results)} of {len(names)} methods: {name}", file=sys.stderr)
     return sorted(results, key=lambda each: fmean(each.get("nmse", [math.inf]))), len(y)
 
 

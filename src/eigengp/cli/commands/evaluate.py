@@ -41,6 +41,12 @@ def evaluate(
     table = drop_unlabelled(whole, schema.target)
     if table.num_rows == 0:
         raise TableError(f"No row of {data} has a target {schema.target!r}.")
+    fitted = saved.about.get("data") or {}
+    if data.name == fitted.get("file") and table.num_rows == fitted["rows"] + fitted["held_out"]:
+        out.note(
+            "The model was fitted to a table of this name and size. If these are its rows, the "
+            "scores are better than on new rows."
+        )
     scores = compute_scores(saved.model, schema.split(table), coverage)
     show_scores(out, scores, coverage, f"{model} on {table.num_rows:,} rows of {data}:")
     known = {"level": coverage, "calibrated": hasattr(saved.model, "conformity_")}

@@ -16,7 +16,8 @@ from eigengp.cli.commands.session import Session, command
 MethodName = Annotated[Name, typer.Option(metavar="NAME", help="The method; see below.")]
 # The options that are parameters of a model.
 _SETTINGS = {"n_components", "kernel", "likelihood", "max_time", "device"}
-_LEVEL = 0.9
+# The coverage of intervals, and the fewest rows that can guarantee it.
+_LEVEL, _CALIBRATION_ROWS = 0.9, 9
 
 
 @command
@@ -115,7 +116,9 @@ def _calibrate(out: Session, training: Any, model: Any) -> dict[str, float | Non
 
     scores = compute_scores(model, training.held_out, _LEVEL)
     X, y, _ = training.held_out
-    if not training.schema.labels:
+    if y.size < _CALIBRATION_ROWS:
+        out.note(f"Intervals are calibrated on at least {_CALIBRATION_ROWS} rows, not {y.size}.")
+    elif not training.schema.labels:
         with encoded_inputs():
             model.calibrate(X, y)
     if not out.quiet:

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from eigengp._format import quoted
+from eigengp._typing import Array
 from eigengp.cli.commands.session import Session
 from eigengp.cli.tables import (
     TableSchema,
@@ -26,6 +27,7 @@ from eigengp.data.columns import check_present
 from eigengp.data.formats import import_arrow, open_dataset
 from eigengp.data.frames import encoded_inputs
 
+_MANY_ROWS = 100  # From so many on, different whole numbers may identify them.
 _FIRST_ROWS = 100_000  # The rows of a large table from which the encoding is learned.
 
 
@@ -117,15 +119,22 @@ class TrainingData:
         return {"schema": self.schema.to_dict(), "data": data}
 
 
+def may_identify(numbers: Array) -> bool:
+    """Return whether numbers count the rows, or are many whole numbers without repetition."""
+    if numbers.size < _MANY_ROWS:
+        return bool(np.all(np.diff(numbers) == 1.0))
+    return bool(np.all(numbers % 1.0 == 0.0)) and np.unique(numbers).size == numbers.size
+
+
 def _note_columns(table: Any, schema: TableSchema, out: Session) -> None:
     """Note the columns that are ignored or only number the rows, and a target of two numbers."""
     for name, why in schema.encoder.ignored_.items():
         out.note(f"Column {quoted(name)} is {why} and is ignored.")
     for column in schema.encoder.columns_:
-        numeric = column.kind == "number"
-        if numeric and np.all(np.diff(column.read(table[column.name])) == 1.0):
+        if column.kind == "number" and may_identify(column.read(table[column.name])):
             out.note(
-                f"Column {quoted(column.name)} numbers the rows; --drop it if it has no meaning."
+                f"Column {quoted(column.name)} has a different whole number in each row; --drop it "
+                "if it is an identifier."
             )
     values = 0 if schema.labels else np.unique(schema.read_target(table)).size
     if values == 1:
