@@ -19,6 +19,7 @@ from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import LEAST_ROWS, LeaveOneOut, LeftOut, reweight_rows, score
 from eigengp.fitting.initialization import (
+    CLEARLY,
     SCARCE_ROWS_PER_INPUT,
     WARPED_INPUTS,
     count_varying,
@@ -64,8 +65,6 @@ _STEPS = 60
 _LAST_STEPS = 40
 _REWEIGHTED_STEPS = 15
 _TOLERANCE = 1e-7
-_CLEARLY = 10.0
-"""The gain in nats for which an optimum from a short lengthscale of one input is preferred."""
 _STRETCH = {RationalQuadratic: 1.0, Matern52: 1.3, Matern32: 1.7, Matern12: 4.0}
 """Rougher kernels start at the lengthscales of the squared exponential, times this."""
 _MOST_DRAWS = 64
@@ -222,7 +221,7 @@ class ExactFit:
             return best
         found = self._learn_best(trials, few)
         gain = found.objective.weight * (best.value - found.value)
-        return found if gain > _CLEARLY else best
+        return found if gain > CLEARLY else best
 
     def _list_candidates(self, best: ExactGP, few: RowBlock) -> Iterator[tuple[str, list[ExactGP]]]:
         """Yield the name and the starts of each further candidate kernel."""
