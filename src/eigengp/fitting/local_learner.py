@@ -319,19 +319,24 @@ class LocalLearner:
     def _shorten(
         self, own: Round, start: ExactGP, best: ExactGP, groups: list[RowBlock], most: int
     ) -> ExactGP:
-        """Return the best model, or one from short lengthscales, if clearly better."""
+        """Return the best model, or one from short lengthscales, if clearly better.
+
+        It must also be better than what as many steps find from the lengthscales as they are.
+        """
         kernel, X = best.kernel, np.concatenate([rows.X for rows in groups])
         short: list[Any] = list(shorten_lengthscales(kernel, X)) if self._has_time else []
         n = sum(float(rows.weight.sum()) for rows in groups)
         given: Any = start.kernel
         own = own._replace(steps=_TRIED_STEPS)
         least = self._evaluate(best, groups) if short else 0.0
-        for i, each in enumerate(short):
+        for i, each in enumerate([kernel, *short] if short else []):
             model = replace(start, kernel=replace(each, variance=given.variance))
             with suppress(FactorizationError):
                 model = self.learn_in_round(own, model, groups, most, 2 * len(short) - i)
                 value = self._evaluate(model, groups)
-                if n * (least - value) > CLEARLY:
+                if i == 0:
+                    least = min(least, value)
+                elif n * (least - value) > CLEARLY:
                     best, least = model, value
         return best
 
