@@ -34,6 +34,7 @@ from eigengp.gp.linalg import (
     inverse_lower,
 )
 from eigengp.kernels import (
+    Additive,
     Kernel,
     Matern12,
     Matern32,
@@ -353,8 +354,10 @@ def test_a_singular_matrix_on_a_device_gets_jitter_or_a_clear_error() -> None:
         *KERNELS.values(),
         SquaredExponential([1.0], active_dims=[1]),
         RationalQuadratic([1.3, 1.3], groups=[0, 0]) + Matern12([0.9, 2.0]),
+        Additive([0.8, 1.3], 2.0) + Matern32([0.9, 2.0]),
+        Additive([1.3, 1.3], groups=[0, 0]) + Additive(0.7),
     ],
-    ids=[*KERNELS, "active_dims", "groups"],
+    ids=[*KERNELS, "active_dims", "groups", "additive", "additive groups"],
 )
 @any_weight
 def test_a_block_of_rows_is_evaluated_as_a_source_of_blocks(kernel: Kernel, weighted: bool) -> None:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from eigengp.gp import exact
 from eigengp.gp.blocks import RowBlock
 from eigengp.gp.exact import ExactGP
 from eigengp.kernels import (
+    Additive,
     Kernel,
     Matern12,
     Matern32,
@@ -29,7 +31,7 @@ from eigengp.kernels import (
     SquaredExponential,
     Stationary,
 )
-from eigengp.kernels.composite import KernelProduct, LoopColumns, describe_terms, list_terms
+from eigengp.kernels.composite import KernelProduct, LoopColumns, describe_terms
 
 pytestmark = pytest.mark.core
 
@@ -171,7 +173,8 @@ def test_compiled_profiles_are_those_of_the_kernels(
     compiled: ModuleType, kernel: Stationary
 ) -> None:
     t = np.concatenate([[0.0, 1e-300, 1e-9], np.geomspace(1e-6, 1e4, 200), [1e9, 1e300]])
-    per_length, known = describe_terms([kernel], 1)
+    terms: Any = describe_terms(kernel, 1)
+    per_length, known = terms
     X, zero = np.sqrt(t)[:, None], np.zeros((t.size, 1))
     at, rho = np.arange(t.size)[:, None], np.empty((t.size, 3))
     compiled.fill_stack(X, at, zero, per_length, known, rho)
@@ -194,7 +197,7 @@ def test_stacks_keep_the_digits_of_points_that_are_near_each_other(
     if last == "far":
         points[:, -1] = 1e9
     given = (at, None) if last == "a row" else (at[:, :-1].copy(), points[:, -1].copy())
-    columns = LoopColumns(list_terms(kernel), X)
+    columns: Any = LoopColumns.of(kernel.at(X))
     exact, rounded = (columns.stack(X, *given, dtype) for dtype in ("float64", "float32"))
     assert_allclose(exact, kernel.stack(points), rtol=1e-12)
     assert rounded.dtype == np.float32
@@ -218,6 +221,7 @@ def test_loops_know_stationary_kernels_and_their_sums_alone(compiled: ModuleType
         SquaredExponential(0.7, 1.3),
         Matern52([1.0, 0.8, 2.0]) + RationalQuadratic([0.5, 2.0], alpha=0.7, active_dims=[2, 0]),
         Matern12(0.9) + Matern32([2.0, 1.0, 1.0], 0.4) + SquaredExponential(1.5),
+        Additive(0.8, 1.3) + Additive([1.0, 2.0], groups=[0, 0], active_dims=[2, 0]),
     ],
     ids=repr,
 )
@@ -226,9 +230,10 @@ def test_products_need_no_matrix_and_are_rounded_where_that_is_far_below_the_noi
 ) -> None:
     rng = np.random.default_rng(0)
     X, Z, v = (rng.normal(size=size) for size in ((40, 3), (n_points, 3), n_points))
-    expected = kernel.matrix(X, Z) @ v
+    expected, terms = kernel.matrix(X, Z) @ v, describe_terms(kernel, 3)
+    assert terms is not None
     for noise, atol in ((1e-9, 1e-10), (1.0, 2e-4)):
-        found = KernelProduct(list_terms(kernel), Z, v, noise)(X)
+        found = KernelProduct(terms, Z, v, noise)(X)
         assert_allclose(found, expected, atol=atol)
         exact = noise < 1.0 or n_points < 4_000
         assert (np.abs(found - expected).max() < 1e-10) == exact
@@ -245,7 +250,9 @@ def test_products_are_in_float64_where_float32_has_a_systematic_error(
         return multiply(self, X, dtype) + (0.1 if dtype is np.float32 else 0.0)
 
     monkeypatch.setattr(KernelProduct, "_multiply", shifted)
-    found = KernelProduct(list_terms(kernel), Z, v, 1.0)(X)
+    terms = describe_terms(kernel, 2)
+    assert terms is not None
+    found = KernelProduct(terms, Z, v, 1.0)(X)
     assert_allclose(found, kernel.matrix(X, Z) @ v, atol=1e-10)
 
 

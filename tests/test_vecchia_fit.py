@@ -235,6 +235,24 @@ def test_local_gps_learn_the_kernel_of_a_smooth_function() -> None:
     assert_allclose(found.noise_variance, 0.01, rtol=0.1)
 
 
+@pytest.mark.parametrize(("n_inputs", "scale"), [(1, 0.003), (5, 0.06)], ids=["dense", "one of 5"])
+def test_oscillations_are_found_from_short_lengthscales(n_inputs: int, scale: float) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.7, 1.7, (2_000, n_inputs))
+    y = np.sin(X[:, 0] / scale) + X[:, -1] + 0.1 * rng.normal(size=2_000)
+    start = ExactGP(SquaredExponential(np.ones(n_inputs)), 0.1, compiled=True)
+    learner: Any = LocalLearner(RowBlock(X, y), Monitor(False), 1)
+    learner.plan = (Round(1_000, 100, 15, 10, 1, 1.0),)
+    lengths = []
+    for learner.shortens in (True, False):
+        found: Any = learner.learn_kernels(start, 15)[0].kernel
+        while isinstance(found, Sum):
+            found = found.left
+        lengths.append(found.lengthscale[0])
+    assert lengths[0] < 5.0 * scale
+    assert lengths[1] > 100.0 * scale  # The function is noise from all other starts.
+
+
 @pytest.mark.parametrize(("noise", "grows"), [(0.05, True), (3.0, False)])
 def test_inducing_points_are_added_while_the_held_out_set_gains(
     noise: float, grows: bool, monkeypatch: pytest.MonkeyPatch

@@ -239,12 +239,11 @@ def solve(L, x, transposed):
 
 
 @numba.njit(inline="always")
-def _pull_back(points, per_length, term, C, a, sums, by_inputs):
+def _pull_back(points, factors, term, C, a, sums, more, by_inputs):
     D, n = points.shape
-    factors = term[4] * per_length
     t, rho, T, x = np.empty(n), np.empty(n), np.empty(n), np.empty(D)
     for i in range(n):
-        sums[D] += 0.5 * (C[i, i] - a[i] * a[i])
+        more[0] += 0.5 * (C[i, i] - a[i] * a[i])
         first = i + 1
         own, near, bar = t[: n - first], rho[: n - first], T[: n - first]
         row, others = C[i, first:], a[first:]
@@ -254,8 +253,8 @@ def _pull_back(points, per_length, term, C, a, sums, by_inputs):
         for j in range(n - first):  # Each entry stands for two.
             bar[j] = row[j] - a[i] * others[j]
             total += bar[j] * near[j]
-        sums[D] += total
-        sums[D + 1] += times_slope(own, near, term, bar)
+        more[0] += total
+        more[1] += times_slope(own, near, term, bar)
         sum_squares(bar, x, points, first, sums)
         if by_inputs.shape[0] > 0:
             add_slopes(bar, x, points, first, factors, by_inputs)
@@ -270,9 +269,12 @@ def _pull_back(points, per_length, term, C, a, sums, by_inputs):
 def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums, by_inputs):
     (n, D), count = X.shape, terms.shape[0]
     points, t, rho, x = np.empty((count, D, n)), np.empty(n), np.empty(n), np.empty(D)
+    low, high = np.full(count, D), np.zeros(count, np.intp)  # The range of inputs of each term.
     for k in range(count):
-        for i in range(n):
-            for d in range(D):
+        for d in range(D):
+            if per_length[k, d] > 0.0:
+                low[k], high[k] = min(low[k], d), d + 1
+            for i in range(n):
                 points[k, d, i] = X[i, d] * per_length[k, d]
     for i in range(n):
         row = C[i]
@@ -280,7 +282,7 @@ def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums,
             row[j] = 0.0
         for k in range(count):
             own, near = t[: n - i], rho[: n - i]
-            measure_row(points[k], i, i, x, own)
+            measure_row(points[k, low[k] : high[k]], i, i, x[low[k] : high[k]], own)
             fill_profile(own, terms[k], near)
             for j in range(n - i):
                 row[i + j] += terms[k, 4] * near[j]
@@ -304,7 +306,10 @@ def evaluate_gram(X, per_length, terms, noise, y, factorize, invert, C, a, sums,
     if sums.shape[0] > 0:
         in_place(invert, C)
         for k in range(count):
-            _pull_back(points[k], per_length[k], terms[k], C, a, sums[k], by_inputs)
+            first, last = low[k], high[k]
+            some, factors = points[k, first:last], terms[k, 4] * per_length[k, first:last]
+            slopes = by_inputs[first:last]
+            _pull_back(some, factors, terms[k], C, a, sums[k, first:last], sums[k, D:], slopes)
     return log_det
 
 

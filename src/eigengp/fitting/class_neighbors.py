@@ -69,6 +69,7 @@ class BoundLearner(LocalLearner):
         Round(6_000, 600, 12, 12, 1, 0.5),
     )
     """A label says less than a number, so that groups are larger than those of regression."""
+    shortens = False
 
     likelihood: NonGaussian = field(kw_only=True)
     offset: Array = field(kw_only=True)

@@ -9,6 +9,7 @@ where all rows compared the kernels, the draws come from all of them, in proport
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from eigengp._typing import Array
 from eigengp.data.array_source import ArraySource
 from eigengp.fitting.heteroscedastic import LEAST_ROWS, LeaveOneOut, LeftOut, reweight_rows, score
 from eigengp.fitting.initialization import (
+    CLEARLY,
     SCARCE_ROWS_PER_INPUT,
     WARPED_INPUTS,
     count_varying,
@@ -63,11 +65,10 @@ _STEPS = 60
 _LAST_STEPS = 40
 _REWEIGHTED_STEPS = 15
 _TOLERANCE = 1e-7
-_CLEARLY = 10.0
-"""The gain in nats for which an optimum from a short lengthscale of one input is preferred."""
 _STRETCH = {RationalQuadratic: 1.0, Matern52: 1.3, Matern32: 1.7, Matern12: 4.0}
 """Rougher kernels start at the lengthscales of the squared exponential, times this."""
-_MOST_DRAWS = 32
+_MOST_DRAWS = 64
+"""The largest number of draws of kernel and noise, of which some are rejected."""
 _DRAW_WORK = 4_000_000
 """The largest number of draws times N²."""
 _LITTLE_NOISE = 1e-4
@@ -220,7 +221,7 @@ class ExactFit:
             return best
         found = self._learn_best(trials, few)
         gain = found.objective.weight * (best.value - found.value)
-        return found if gain > _CLEARLY else best
+        return found if gain > CLEARLY else best
 
     def _list_candidates(self, best: ExactGP, few: RowBlock) -> Iterator[tuple[str, list[ExactGP]]]:
         """Yield the name and the starts of each further candidate kernel."""
@@ -338,18 +339,22 @@ class ExactFit:
         return replace(first, rivals=tuple(rivals))
 
     def condition(self, found: Optimum) -> Any:
-        """Return the posterior given the rows, averaged over draws of kernel and noise."""
+        """Return the posterior given the rows, averaged over draws of kernel and noise.
+
+        Where the Laplace approximation has more density than the posterior, draws are rejected:
+        parameters that the data rule out do not count, such as a variance that is far too large.
+        """
         n = found.source.n_rows
         pairs = min(_MOST_DRAWS, _DRAW_WORK // n**2) // 2
-        models = [found.model]
+        drawn = []
         if pairs > 0 and not self.run.settings.learns_nothing:
-            models = found.draw_kernels(pairs, self.run.rng)
+            drawn = found.draw_kernels(pairs, self.run.rng)
         parts = []
-        for model in models:
-            try:
-                parts.append(model.posterior(model.forward(found.source)))
-            except FactorizationError:
-                continue
+        for model, most in drawn:
+            with suppress(FactorizationError):
+                outcome = model.forward(found.source)
+                if outcome.value <= most:
+                    parts.append(model.posterior(outcome))
         if not parts:
             parts = [found.model.posterior(found.model.forward(found.source))]
         return parts[0] if len(parts) == 1 else MixturePosterior(tuple(parts))

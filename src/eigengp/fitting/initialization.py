@@ -40,6 +40,11 @@ _NEIGHBOURS = 6
 # Of more rows than this and twice the number of points, one in several is used.
 _PLACING_ROWS = 10_000
 _SHORTENED = 8
+CLEARLY = 10.0
+"""The gain in nats for which an optimum from a short lengthscale is preferred."""
+_LEAST_DISTANCES = 2.0
+"""The shortest lengthscale that is tried, in distances of nearest rows: shorter ones isolate every
+row."""
 
 
 def place_points(
@@ -185,7 +190,8 @@ def draw_kernels(
 def shorten_lengthscales(kernel: Kernel, X: Array) -> Iterator[Kernel]:
     """Yield kernels with a short lengthscale of one input, for up to eight with the longest ones.
 
-    An input along which the function oscillates is not found from long lengthscales.
+    An input along which the function oscillates is not found from long lengthscales. Where rows
+    are dense enough to show shorter ones than are plausible, all inputs get these at once.
     """
     if not isinstance(kernel, Stationary) or kernel.active_dims is not None:
         return
@@ -196,6 +202,18 @@ def shorten_lengthscales(kernel: Kernel, X: Array) -> Iterator[Kernel]:
             own = np.arange(D) if kernel.groups is None else np.array(kernel.groups)
             lengths = np.where(own == own[d], short, kernel.lengthscale)
             yield replace(kernel, lengthscale=lengths)
+    least = find_least_lengthscale(X)
+    if least < short:
+        yield replace(kernel, lengthscale=np.full(D, least))
+
+
+def find_least_lengthscale(X: Array) -> float:
+    """Return the shortest lengthscale that distinct rows can show, from the typical distance."""
+    distinct = np.unique(X, axis=0)
+    if len(distinct) < 2:
+        return np.inf
+    distance, _ = NearestNeighbors(n_neighbors=2).fit(distinct).kneighbors(distinct)
+    return _LEAST_DISTANCES * float(np.median(distance[:, 1]))
 
 
 class Family:

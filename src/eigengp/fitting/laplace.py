@@ -100,20 +100,29 @@ class Optimum:
         normaliser = np.sum(np.log(self.objective.prior[1][self._free]))
         return float(-self.objective.weight * self.value - normaliser + np.sum(np.log(width)))
 
-    def draw(self, pairs: int, rng: np.random.RandomState) -> Iterator[ExactGP]:
-        """Draw models from the Laplace approximation, in pairs about the optimum."""
+    def draw(self, pairs: int, rng: np.random.RandomState) -> Iterator[tuple[ExactGP, float]]:
+        """Draw models from the Laplace approximation, in pairs about the optimum.
+
+        With each is the largest `−ln p(y)` with which it is kept. That is so with probability
+        `min(1, p/q)` for the posterior density `p` and the approximation `q`, both relative to
+        their values at the optimum.
+        """
         directions, width = self.laplace
         half = rng.standard_normal((pairs, width.size))
         low, high = self.objective.parameters.bounds
-        drawn = self.vector + np.vstack([half, -half]) * width @ directions.T
-        return map(self.objective.parameters.unpack, np.clip(drawn, low, high))
+        mean, deviation = self.objective.prior
+        for own in np.vstack([half, -half]):
+            vector = np.clip(self.vector + directions @ (own * width), low, high)
+            apart = (vector - mean) / deviation
+            most = self.objective.weight * self.value + 0.5 * float(own @ own - apart @ apart)
+            yield self.objective.parameters.unpack(vector), most - np.log(rng.uniform())
 
-    def draw_kernels(self, pairs: int, rng: np.random.RandomState) -> list[ExactGP]:
+    def draw_kernels(self, pairs: int, rng: np.random.RandomState) -> list[tuple[ExactGP, float]]:
         """Draw models of this kernel and its rivals, as many of each as its evidence says."""
         found = (self, *self.rivals)
         gains = np.array([each.log_evidence for each in found] if self.rivals else [0.0])
         shares = np.cumsum(np.exp(gains - gains.max()))
         counts = np.diff(np.rint(pairs * shares / shares[-1]).astype(int), prepend=0)
         return [
-            model for each, own in zip(found, counts, strict=True) for model in each.draw(own, rng)
+            drawn for each, own in zip(found, counts, strict=True) for drawn in each.draw(own, rng)
         ]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from eigengp._typing import Array
 from eigengp.backend.threads import map_in_threads
 from eigengp.fitting.checkpoint import Checkpoint
-from eigengp.fitting.initialization import draw_kernels
+from eigengp.fitting.initialization import CLEARLY, draw_kernels, shorten_lengthscales
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import LocalObjective, kernel_parameters, minimize
 from eigengp.fitting.progress import Monitor
@@ -183,6 +183,8 @@ class LocalLearner:
     """
 
     plan: ClassVar[Sequence[Round]] = _ROUNDS
+    shortens: ClassVar[bool] = True
+    """Whether short lengthscales are tried."""
 
     rows: RowBlock
     monitor: Monitor
@@ -302,14 +304,45 @@ class LocalLearner:
             before: Any = model.kernel
             lengths = before.lengthscale * stretch
             model = replace(model, kernel=kind(lengths, before.variance, groups=before.groups))
-            learned[kind] = model = self.learn_in_round(own, model, groups, most, n_candidates - i)
+            model = self.learn_in_round(own, model, groups, most, n_candidates - i)
+            if origin is None and self.shortens:
+                model = self._shorten(own, start, model, groups, most)
             if origin is None:
                 groups = group_nearby(self.rows, model.kernel, own.n_rows, own.size)
+            learned[kind] = model
         sums = []
         for i, parts in enumerate(pairs, len(CANDIDATES)):
             model = add_kernels(*(learned[kind] for kind in parts))
             sums.append(self.learn_in_round(own, model, groups, most, n_candidates - i))
         return self._keep_best([*list(learned.values())[1:], *sums], own, groups)
+
+    def _shorten(
+        self, own: Round, start: ExactGP, best: ExactGP, groups: list[RowBlock], most: int
+    ) -> ExactGP:
+        """Return the best model, or one from short lengthscales, if clearly better.
+
+        It must also be better than what as many steps find from the lengthscales as they are.
+        """
+        kernel, X = best.kernel, np.concatenate([rows.X for rows in groups])
+        short: list[Any] = list(shorten_lengthscales(kernel, X)) if self._has_time else []
+        n = sum(float(rows.weight.sum()) for rows in groups)
+        given: Any = start.kernel
+        own = own._replace(steps=_TRIED_STEPS)
+        least = self._evaluate(best, groups) if short else 0.0
+        for i, each in enumerate([kernel, *short] if short else []):
+            model = replace(start, kernel=replace(each, variance=given.variance))
+            with suppress(FactorizationError):
+                model = self.learn_in_round(own, model, groups, most, 2 * len(short) - i)
+                value = self._evaluate(model, groups)
+                if i == 0:
+                    least = min(least, value)
+                elif n * (least - value) > CLEARLY:
+                    best, least = model, value
+        return best
+
+    def _evaluate(self, model: ExactGP, groups: list[RowBlock]) -> float:
+        objective = self._make_objective(model, groups)
+        return float(objective(objective.parameters.start).value)
 
     def learn_in_round(
         self, own: Round, model: ExactGP, groups: list[RowBlock], most: int, n_stages: int = 1

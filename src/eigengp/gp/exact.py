@@ -25,7 +25,7 @@ from eigengp.gp.evidence import LOG_2PI, Gradient
 from eigengp.gp.exact_posterior import ConditionalPosterior, DenseCovariance
 from eigengp.gp.linalg import cholesky, guarded, into_inverse, solve_both, sum_log_diagonal
 from eigengp.kernels import Kernel, KernelAdjoint
-from eigengp.kernels.composite import describe_terms, list_terms, pull_back_term
+from eigengp.kernels.composite import describe_terms, pull_back_terms
 
 # What a singular covariance is of, and what helps.
 _ADVICE = ("training rows", "start from a larger noise variance")
@@ -134,15 +134,16 @@ class ExactGP:
         is `−2 variance Σ_ij T_ij (x_id − x_jd)²/ℓ_d²`, and by `x_id` it is
         `4 variance Σ_j T_ij (x_id − x_jd)/ℓ_d²`.
         """
-        terms, (n, D) = list_terms(self.kernel), rows.X.shape
-        if not terms:
+        n, D = rows.X.shape
+        terms = describe_terms(self.kernel, D)
+        if terms is None:
             return None
-        given = np.ascontiguousarray(rows.X), *describe_terms(terms, D), noise
+        given = np.ascontiguousarray(rows.X), *terms, noise
         loops = find_loops(rows.X)
         if not hasattr(loops, "evaluate_gram"):
             return None
         matrix, a = make_buffer((n, n), order="F"), np.empty(n)
-        sums = np.zeros((len(terms) if with_gradient else 0, D + 2))
+        sums = np.zeros((len(terms[0]) if with_gradient else 0, D + 2))
         by_inputs = np.zeros((D if with_gradient and self.input_map is not None else 0, n))
         more = np.ascontiguousarray(rows.y), find_address("dpotrf"), find_address("dpotri")
         log_root = loops.evaluate_gram(*given, *more, matrix.T, a, sums, by_inputs)
@@ -151,8 +152,7 @@ class ExactGP:
             return None
         if not with_gradient:
             return matrix, a, log_root, None
-        theta = [pull_back_term(each, own) for each, own in zip(terms, sums, strict=True)]
-        return matrix, a, log_root, (np.concatenate(theta), by_inputs.T)
+        return matrix, a, log_root, (pull_back_terms(self.kernel, sums), by_inputs.T)
 
     def _blocks(self, source: RowSource | RowBlock, rows: RowBlock) -> Any:
         """Return the rows in blocks: those of the source, or on the device."""

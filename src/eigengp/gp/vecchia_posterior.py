@@ -20,7 +20,7 @@ from eigengp.gp.heteroscedastic import VarianceScale, covariates
 from eigengp.gp.linalg import leave_one_out_moments
 from eigengp.gp.vecchia import VecchiaOutcome, VecchiaPass, solve_stack
 from eigengp.kernels import KernelColumns
-from eigengp.kernels.composite import KernelProduct, list_terms
+from eigengp.kernels.composite import KernelProduct, describe_terms
 
 # Takes inputs (n, D) to the numbers of their nearest rows (n, m), the nearest first.
 Search = Callable[[AnyArray], AnyArray]
@@ -294,8 +294,9 @@ class VecchiaPosterior:
         """The mean by compiled loops, if they know the kernel."""
         if self.coefficients is None or not hasattr(load_loops(), "multiply"):
             return None
-        terms, noise = list_terms(self.features.kernel), float(np.sqrt(self.flow.noise_variance))
-        return KernelProduct(terms, self.rows.X, self.coefficients, noise) if terms else None
+        X, noise = self.rows.X, float(np.sqrt(self.flow.noise_variance))
+        terms = describe_terms(self.features.kernel, X.shape[1])
+        return None if terms is None else KernelProduct(terms, X, self.coefficients, noise)
 
     def mean_and_variance(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return mean and variance of noisy observations, each of shape (n,)."""

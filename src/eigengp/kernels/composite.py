@@ -1,7 +1,7 @@
 """Kernels made of kernels: sums and products; and sums of kernels as compiled loops know them.
 
-Compiled loops know stationary kernels with a `decay` and sums of them: `list_terms` returns nothing
-for others.
+Compiled loops know stationary kernels with a `decay`, `Additive`, and sums of them:
+`describe_terms` returns None for others.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from eigengp.backend.loops import find_loops, load_loops
 from eigengp.backend.namespace import AnyArray, namespace
 from eigengp.backend.threads import make_buffer, recycle
 from eigengp.kernels.base import Kernel, KernelAdjoint, KernelColumns, Parameter, WithPullBack
+from eigengp.kernels.nonstationary import Additive
 from eigengp.kernels.stationary import Stationary
 
 # The least number of points for products in float32, the number at which it is tried, and the
@@ -186,32 +187,47 @@ def _join_adjoints(left: KernelAdjoint, right: KernelAdjoint) -> KernelAdjoint:
     return KernelAdjoint(theta, left.points + right.points)
 
 
-def list_terms(kernel: Kernel) -> list[Stationary]:
-    """Return the kernels whose sum a kernel is, if compiled loops know them all; else nothing."""
+def describe_terms(kernel: Kernel, n_features: int) -> tuple[Array, Array] | None:
+    """Return the terms whose sum a kernel is, if compiled loops know them all, else None.
+
+    They are inverse lengthscales, (k, D), and profiles with variances, (k, 5), of k terms. Each
+    function of one input, or of a group of them, is a term.
+    """
     if isinstance(kernel, Sum):
-        left, right = list_terms(kernel.left), list_terms(kernel.right)
-        return left + right if left and right else []
-    return [kernel] if isinstance(kernel, Stationary) and kernel.decay is not None else []
+        left, right = (describe_terms(each, n_features) for each in (kernel.left, kernel.right))
+        if left is None or right is None:
+            return None
+        return np.concatenate([left[0], right[0]]), np.concatenate([left[1], right[1]])
+    if isinstance(kernel, Additive):
+        used = list(kernel.active_dims or range(n_features))
+        number = list(kernel.groups or range(len(used)))
+        per_length = np.zeros((1 + max(number), n_features))
+        per_length[number, used] = 1.0 / np.asarray(kernel.lengthscale)
+        part = kernel.variance / len(per_length)
+        return per_length, np.tile([0.0, 0.0, 0.0, 0.0, part], (len(per_length), 1))
+    if not isinstance(kernel, Stationary) or kernel.decay is None:
+        return None
+    per_length = np.broadcast_to(kernel.metric(n_features), (1, n_features))
+    return np.ascontiguousarray(per_length), np.array([(*kernel.decay, kernel.variance)])
 
 
-def describe_terms(terms: Sequence[Stationary], n_features: int) -> tuple[Array, Array]:
-    """Return inverse lengthscales, (k, D), and profiles with variances, (k, 5), of k terms."""
-    size = (n_features,)
-    per_length = np.array([np.broadcast_to(each.metric(n_features), size) for each in terms])
-    return per_length, np.array([(*(each.decay or ()), each.variance) for each in terms])
-
-
-def pull_back_term(term: Stationary, sums: Array) -> Array:
-    """Return the derivatives by `term.theta` from the sums of `loops_numba.evaluate_gram`."""
-    lengths = -2.0 * sums[:-2]
-    if term.active_dims is not None:
-        lengths = lengths[list(term.active_dims)]
-    if np.ndim(term.lengthscale) == 0:
+def pull_back_terms(kernel: Kernel, sums: Array) -> Array:
+    """Return the derivatives by `kernel.theta` from the sums of `loops_numba.evaluate_gram`."""
+    if isinstance(kernel, Sum):
+        left: Any = describe_terms(kernel.left, sums.shape[1] - 2)
+        parts = np.split(sums, [len(left[0])])
+        pairs = zip((kernel.left, kernel.right), parts, strict=True)
+        return np.concatenate([pull_back_terms(*each) for each in pairs])
+    assert isinstance(kernel, Additive | Stationary)
+    lengths, others = -2.0 * sums[:, :-2].sum(axis=0), sums[:, -2:].sum(axis=0)
+    if kernel.active_dims is not None:
+        lengths = lengths[list(kernel.active_dims)]
+    if np.ndim(kernel.lengthscale) == 0:
         lengths = lengths.sum(keepdims=True)
-    elif term.groups is not None:
-        lengths = term.sum_groups(lengths)
-    n_others = len(term.parameters) - lengths.size
-    return term.variance * np.concatenate([lengths, sums[-2:][:n_others]])
+    elif kernel.groups is not None:
+        lengths = kernel.sum_groups(lengths)
+    n_others = len(kernel.parameters) - lengths.size
+    return kernel.variance / len(sums) * np.concatenate([lengths, others[:n_others]])
 
 
 class LoopColumns:
@@ -219,22 +235,24 @@ class LoopColumns:
 
     Parameters
     ----------
-    terms : sequence of Stationary
-        The kernels whose sum is `k`.
+    terms : pair of arrays
+        What `describe_terms` returns.
     Z : array of shape (m, D)
         The points.
     """
 
-    def __init__(self, terms: Sequence[Stationary], Z: Array) -> None:
-        self._per_length, self._known = describe_terms(terms, Z.shape[1])
+    def __init__(self, terms: tuple[Array, Array], Z: Array) -> None:
+        self._per_length, self._known = terms
         self._centre = Z.mean(axis=0)
         self._points = np.ascontiguousarray(self._scale(Z).swapaxes(1, 2))
 
     @classmethod
     def of(cls, columns: KernelColumns) -> LoopColumns | None:
         """Return the functions, or None where compiled loops are missing or do not know them."""
-        terms = list_terms(columns.kernel) if hasattr(load_loops(), "fill_matrix") else []
-        return cls(terms, columns.points) if terms else None
+        if not hasattr(load_loops(), "fill_matrix"):
+            return None
+        terms = describe_terms(columns.kernel, columns.points.shape[1])
+        return None if terms is None else cls(terms, columns.points)
 
     def matrix(self, X: Array) -> Array:
         """Return `k(X, Z)`, shape (n, m)."""
@@ -281,7 +299,7 @@ class KernelProduct(LoopColumns):
         many points by far less, all are computed in float32.
     """
 
-    def __init__(self, terms: Sequence[Stationary], Z: Array, v: Array, noise: float) -> None:
+    def __init__(self, terms: tuple[Array, Array], Z: Array, v: Array, noise: float) -> None:
         super().__init__(terms, Z)
         self._v = np.ascontiguousarray(v)
         self._dtype: Any = np.float64
