@@ -51,8 +51,6 @@ from eigengp.gp.target_maps import TargetMap
 _FEWEST_OF_CLASSES = 100  # Fewer targets of two distinct values may have them by chance.
 _SKEWED = 0.5  # The skewness from which targets are called moderately skewed.
 _TIED = 9  # Decimals to which distances are compared.
-# What a summary has of each column, the target last.
-_COLUMNS = ("mean", "squares", "low", "high")
 MERGE_UP_TO = 5_000  # Up to so many rows are merged, and computed with on the CPU.
 
 
@@ -242,34 +240,6 @@ def open_dataset(frame: Frame, options: ReadOptions) -> Iterator[Dataset]:
         own = (rows, source, scaling, box, summary, names, opened.like, *sizes)
         more = None if others is None else scaling.transform_inputs(others)
         yield Dataset(*own, began, opened.device, encoder, groups, more, two)
-
-
-def map_targets(dataset: Dataset, own: TargetMap, options: ReadOptions) -> Dataset:
-    """Return rows in memory with mapped targets, standardised anew."""
-    assert isinstance(dataset.rows, ArraySource)
-    y = on_host(dataset.rows.y)
-    rows = replace(dataset.rows, y=beside(own.values(y), dataset.rows.y))
-    found = rows.total(Summary.of)
-    ends = {name: getattr(dataset.summary, name).copy() for name in _COLUMNS}
-    for name, column in ends.items():
-        column[-1] = getattr(found, name)[-1]
-    summary = replace(dataset.summary, **ends)
-    fresh = Scaling.of(found, standardize=True, centred=options.mean == "constant")
-    units = {name: getattr(fresh, name) for name in ("target_centre", "target_scale")}
-    scaling = replace(dataset.scaling, **units)
-    learned, _ = reweight(rows, summary, options.weight)
-    assert isinstance(learned, ArraySource)
-    weight = learned.sample_weight
-    slopes = own.log_slope(y)
-    return replace(
-        dataset,
-        rows=rows,
-        source=standardize_rows(learned, scaling, options.memory),
-        scaling=scaling,
-        summary=summary,
-        target_map=own,
-        log_slope=float(slopes.sum() if weight is None else on_host(weight) @ slopes),
-    )
 
 
 def _has_two_values(y: Any) -> bool:

@@ -45,6 +45,12 @@ from eigengp.data.standardize import Scaling
 from eigengp.estimators._docs import inherit_parameters
 from eigengp.estimators.effects import correlate, measure_effects
 from eigengp.estimators.gaps import add_gaps, has_gaps, learn_with_gaps
+from eigengp.estimators.transformed import (
+    average,
+    compute_log_density,
+    differentiate,
+    map_covariance,
+)
 from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
 from eigengp.fitting.transform import begin_transformed_run
@@ -53,7 +59,7 @@ from eigengp.gp.mean import MEANS
 from eigengp.gp.posterior import Posterior, Predictive
 from eigengp.gp.precision import PRECISIONS
 from eigengp.gp.sensitivity import sensitivities
-from eigengp.gp.target_maps import TargetMap, compute_mean_slope, compute_moments
+from eigengp.gp.target_maps import TargetMap, compute_moments
 from eigengp.gp.variational import LatentPosterior, TargetPosterior
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import KERNELS, Kernel
@@ -61,8 +67,6 @@ from eigengp.kernels import KERNELS, Kernel
 KERNEL_NAMES = StrOptions(set(KERNELS))
 POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
 _ONE_VARIANCE = ("auto", "gaussian")
-# The step of differences, in standard deviations of an input.
-_STEP = 1e-5
 
 
 def count_outputs(y: Any) -> int:
@@ -462,7 +466,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         if return_cov:
             joint = add_gaps(self, X, self._whole(self._joint_covariance, X))
             cov = self._scaling.target_scale**2 * joint
-            return mean, cov if self._target_map is None else self._map_covariance(X, cov)
+            return mean, cov if self._target_map is None else map_covariance(self, X, cov)
         return mean
 
     def _out_of_core(self, X: Any, method: str) -> Any:
@@ -504,11 +508,6 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """Return mean and standard deviation of targets with normal values."""
         own = self._target_map
         return (values, std) if own is None else compute_moments(own, values, std)
-
-    def _map_covariance(self, X: AnyArray, cov: AnyArray) -> AnyArray:
-        """Return the covariance of targets: their variances, and the correlations of values."""
-        root = self._mean_and_std(X)[1] / namespace(cov).sqrt(namespace(cov).linalg.diagonal(cov))
-        return cov * root[:, None] * root
 
     def _joint_covariance(self, inputs: AnyArray) -> AnyArray:
         return self._posterior.joint_covariance(inputs)
@@ -661,13 +660,10 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         if isinstance(self._posterior, TargetPosterior) or np.ndim(self._scaling.target_scale):
             raise ValueError("log_density is for one output with Gaussian noise.")
-        mean, std = map(on_host, self._values_and_std(self._inputs(X, "log_density")))
-        own, targets = self._target_map, on_host(y) if follows_dispatch(y) else y
+        rows, targets = self._inputs(X, "log_density"), on_host(y) if follows_dispatch(y) else y
         targets = np.asarray(_check_y(targets, y_numeric=True, estimator=self), dtype=np.float64)
-        check_consistent_length(mean, targets)
-        slope = np.zeros(mean.shape) if own is None else own.log_slope(targets)
-        values = targets if own is None else np.where(np.isneginf(slope), mean, own.values(targets))
-        return slope - 0.5 * ((values - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)
+        check_consistent_length(rows, targets)
+        return compute_log_density(self, rows, targets)
 
     def _half_width(self, coverage: float) -> float:
         """Return half the width of an interval, in standard deviations."""
@@ -705,8 +701,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         X = self._inputs(X, "predict_gradient")
         if self._target_map is not None:
-            mean, std = self._differentiate(cast(on_host(X), "float64"))
-            return (mean, std) if return_variance else mean
+            both = differentiate(self, cast(on_host(X), "float64"))
+            return both if return_variance else both[0]
         scaling, posterior = self._scaling, self._posterior
         mean = scaling.restore_gradient(X, self._by_blocks(posterior.mean_gradient, X))
         if scaling.mean is not None:
@@ -715,16 +711,6 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             return mean
         variance = scaling.restore_gradient(X, self._by_blocks(posterior.variance_gradient, X))
         return mean, scaling.target_scale * variance
-
-    def _differentiate(self, X: Array) -> tuple[Array, Array]:
-        """Return central differences of mean and variance of targets, each of shape (n, D)."""
-        spread = self._scaling.input_spread
-        steps = np.diag(_STEP * np.where(spread > 0.0, spread, self._scaling.input_scale))
-        found = np.empty((2, *X.shape))
-        for d, step in enumerate(steps):
-            (above, high), (below, low) = (self._mean_and_std(X + s) for s in (step, -step))
-            found[:, :, d] = np.stack([above - below, high**2 - low**2]) / (2.0 * step[d])
-        return found[0], found[1]
 
     def predict_average(
         self, X: ArrayLike, weights: ArrayLike | None = None
@@ -756,15 +742,11 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             raise ValueError(f"weights must have the shape ({n},), got {given.shape}.")
         distinct, place = np.unique(rows, axis=0, return_inverse=True)
         shares: Array = np.bincount(place.ravel(), given) / (n if weights is None else 1.0)
-        scaling, own = self._scaling, self._target_map
-        if own is not None:
-            values, std = self._values_and_std(distinct)
-            total = float(shares @ self._find_moments(values, std)[0])
-            shares = shares * compute_mean_slope(own, values, std)
+        scaling = self._scaling
         with use_one_blas_thread():
+            if self._target_map is not None:
+                return average(self, distinct, shares)
             mean, variance = self._posterior.average(scaling.transform_inputs(distinct), shares)
-        if own is not None:
-            return total, scaling.target_scale * float(np.sqrt(variance))
         prior = float(shares @ scaling.restore_targets(distinct, np.zeros(shares.shape)))
         return prior + scaling.target_scale * mean, scaling.target_scale * float(np.sqrt(variance))
 

@@ -15,9 +15,10 @@ import numpy as np
 from sklearn.base import clone
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import on_host
+from eigengp.backend.namespace import beside, on_host
 from eigengp.data.array_source import ArraySource
-from eigengp.data.open import Dataset, map_targets
+from eigengp.data.open import Dataset
+from eigengp.data.standardize import Scaling, Summary, reweight, standardize_rows
 from eigengp.fitting.exact import predict_left_out
 from eigengp.fitting.learn import choose_residual, make_start
 from eigengp.fitting.model_selection import Decision
@@ -38,6 +39,8 @@ _ERRORS = 2.0
 # The least `max_time` with which maps are compared.
 _SHORTEST_FIT = 2.0
 _SAME = YeoJohnsonMap(1.0)
+# What a summary has of each column, the target last.
+_COLUMNS = ("mean", "squares", "low", "high")
 
 
 @contextmanager
@@ -68,7 +71,36 @@ def transform_targets(dataset: Dataset, settings: Settings) -> tuple[Dataset, li
     weight = np.ones(y.size) if rows.sample_weight is None else on_host(rows.sample_weight)
     if asked == "auto":
         return _choose(dataset, MAPS["yeo-johnson"](y, weight), settings)
-    return map_targets(dataset, _make_map(asked, y, weight), settings.reading), []
+    return map_targets(dataset, _make_map(asked, y, weight), settings), []
+
+
+def map_targets(dataset: Dataset, own: TargetMap, settings: Settings) -> Dataset:
+    """Return rows in memory with mapped targets, standardised anew."""
+    assert isinstance(dataset.rows, ArraySource)
+    options = settings.reading
+    y = on_host(dataset.rows.y)
+    rows = replace(dataset.rows, y=beside(own.values(y), dataset.rows.y))
+    found = rows.total(Summary.of)
+    ends = {name: getattr(dataset.summary, name).copy() for name in _COLUMNS}
+    for name, column in ends.items():
+        column[-1] = getattr(found, name)[-1]
+    summary = replace(dataset.summary, **ends)
+    fresh = Scaling.of(found, standardize=True, centred=options.mean == "constant")
+    units = {name: getattr(fresh, name) for name in ("target_centre", "target_scale")}
+    scaling = replace(dataset.scaling, **units)
+    learned, _ = reweight(rows, summary, options.weight)
+    assert isinstance(learned, ArraySource)
+    weight = learned.sample_weight
+    slopes = own.log_slope(y)
+    return replace(
+        dataset,
+        rows=rows,
+        source=standardize_rows(learned, scaling, options.memory),
+        scaling=scaling,
+        summary=summary,
+        target_map=own,
+        log_slope=float(slopes.sum() if weight is None else on_host(weight) @ slopes),
+    )
 
 
 def _make_map(asked: Any, y: Array, weight: Array) -> TargetMap:
@@ -91,7 +123,7 @@ def _choose(dataset: Dataset, own: TargetMap, settings: Settings) -> tuple[Datas
         residual, _ = choose_residual(run)
     if settings.noise == "auto" and residual not in ("exact", "neighbors"):
         return dataset, []
-    mapped = map_targets(dataset, own, settings.reading)
+    mapped = map_targets(dataset, own, settings)
     before, after = _score(dataset, brief, _SAME), _score(mapped, brief, own)
     better = _is_clear(after[0] - before[0])
     if residual == "neighbors":  # Many rows show how noise depends on the input, and its quantiles.
