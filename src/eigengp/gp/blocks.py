@@ -120,10 +120,13 @@ def group_rows(rows: RowBlock) -> Groups:
 
 def has_equal_inputs(X: Array) -> bool:
     """Return whether some rows of `X` are equal; rows are compared only if their hashes agree."""
-    factors = np.random.default_rng(0).uniform(1.0, 2.0, X.shape[1])
-    hashes = (X * factors).sum(axis=1)
-    _, number, count = np.unique(hashes, return_inverse=True, return_counts=True)
-    suspects = X[count[number] > 1]
+    hashes = np.zeros(X.shape[0])
+    factors: Array = np.random.default_rng(0).uniform(1.0, 2.0, (X.shape[1],))
+    for factor, column in zip(factors, X.T, strict=True):
+        hashes += factor * column
+    ordered = np.sort(hashes)
+    shared = ordered[1:][ordered[1:] == ordered[:-1]]
+    suspects = X[np.isin(hashes, shared)] if shared.size else X[:0]
     return bool(np.unique(suspects, axis=0).shape[0] < suspects.shape[0])
 
 
