@@ -142,11 +142,11 @@ class NeighborRounds:
         source = NeighborSource.of(groups.rows, metric, count, self.n_threads)
         search = Nearest.of(X, metric, asked)
         others = search.find_others(X, np.arange(X.shape[0]))
-        few, weight = others[:, :count], self.rows.block.weight
+        weight = self.rows.block.weight
         factors = self._start()
         parts, log_partition = self._condition(source, search, merge_factors(factors, number))
         for _ in range(self.rounds):
-            cavity = self._leave_out(parts, few)
+            cavity = self._leave_out(parts, others[:, :count])
             for _ in range(_INNER_ROUNDS):
                 mean, _, found = self._expect(factors, cavity, number)
                 factors = factors.towards(make_factors(weight, mean, found), _STEP)
@@ -156,7 +156,7 @@ class NeighborRounds:
         own = self.rows.block.picked(np.arange(some.size)), mean[some] + offset
         calibration = fit_calibration(self.likelihood, *own, variance[some]).factors
         posterior = NeighborLatent(parts, offset, self.likelihood, calibration)
-        cavity = self._leave_out(parts, few)
+        # For factors that suit the moments, small changes of the moments do not change the bound.
         return posterior, log_partition + self._estimate_bound(factors, cavity, number)
 
     def _condition(
