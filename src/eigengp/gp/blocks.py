@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, namespace
+from eigengp.backend.namespace import AnyArray, is_numpy, namespace
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class RowBlock:
 
     def picked(self, rows: AnyArray) -> RowBlock:
         """Return a copy of the rows with these numbers, counted from the first of the block."""
+        if is_numpy(self.X):  # `take` copies whole arrays in Fortran's order.
+            return self.map_arrays(lambda array: np.ascontiguousarray(array[rows]), self.start)
         xp = namespace(self.X)
         return self.map_arrays(lambda array: xp.take(array, rows, axis=0), self.start)
 
