@@ -299,8 +299,7 @@ def test_other_likelihoods_on_a_device_are_numpys(
     kind: Any, target: Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    for name in ("_WORTH_MOVING", "_WORTH_EXPECTING"):
-        monkeypatch.setattr(f"eigengp.fitting.bound.{name}", 1)
+    monkeypatch.setattr("eigengp.fitting.bound._WORTH_MOVING", 1)
     monkeypatch.setattr("eigengp.fitting.settings.find_gpu", lambda: "cpu:0")
     monkeypatch.setattr("eigengp.backend.namespace.find_gpu", lambda: "cpu:0")
     moved: list[str] = []

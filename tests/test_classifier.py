@@ -21,7 +21,12 @@ import eigengp
 from eigengp import LBFGS, EigenGPClassifier, EigenGPRegressor, SquaredExponential, Warped
 from eigengp._typing import Array
 from eigengp.export import to_onnx
+from eigengp.fitting.bound import Rows, fit_calibration
 from eigengp.fitting.run import FitWarning
+from eigengp.fitting.variational import _count_once
+from eigengp.gp.blocks import RowBlock, group_rows
+from eigengp.gp.likelihoods import Bernoulli
+from eigengp.gp.model import EigenGP
 from eigengp.gp.variational import LatentModel, LatentPosterior, recover_evidence
 
 
@@ -367,3 +372,86 @@ def test_a_short_time_limit_is_kept_with_many_rows(kind: str) -> None:
     with pytest.warns(FitWarning, match="max_time"):
         model.fit(X, y)
     assert time.process_time() - started < 8.0
+
+
+def _draw_labels(n_classes: int, copies: int) -> tuple[Array, Array, Array]:
+    """Return inputs, the classes they should have, and labels of which a quarter are random."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(190, 2))
+    right = np.digitize(np.hypot(*X.T) + 0.3 * X[:, 0], [0.9, 1.6][: n_classes - 1])
+    wrong = rng.random((copies, right.size)) < 0.25
+    return X, right, np.where(wrong, rng.integers(0, n_classes, wrong.shape), right)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_copies_of_rows_with_noisy_labels_do_not_make_probabilities_too_sure(
+    n_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, right, (y,) = _draw_labels(n_classes, 1)
+    model = EigenGPClassifier(kernel="matern32", optimizer=LBFGS(max_iter=10), random_state=0)
+    once = model.fit(X, y).predict_proba(X)
+    assert "weights" not in model.selection_
+    three = np.repeat(np.arange(y.size), 3)
+    found = model.fit(X[three], y[three]).predict_proba(X)
+    np.testing.assert_allclose(found, once, atol=1e-3)
+    weighted = model.fit(X, y, np.full(y.size, 3.0)).predict_proba(X)
+    np.testing.assert_array_equal(weighted, found)
+    some = np.concatenate([np.arange(y.size), *[np.arange(0, y.size, 2)] * 2])
+    found = model.fit(X[some], y[some]).predict_proba(X)
+    assert model.selection_["weights"].chosen == "inputs once"
+    monkeypatch.setattr("eigengp.fitting.variational._HARDLY", 0.0)
+    counted = model.fit(X[some], y[some]).predict_proba(X)
+    assert log_loss(right, found) < log_loss(right, counted) - 0.005
+
+
+def test_labels_that_differ_at_equal_inputs_count_each() -> None:
+    X, right, labels = _draw_labels(2, 4)
+    model = EigenGPClassifier(kernel="matern32", optimizer=LBFGS(max_iter=10), random_state=0)
+    losses = [
+        log_loss(right, model.fit(np.tile(X, (k, 1)), labels[:k].ravel()).predict_proba(X))
+        for k in (1, 4)
+    ]
+    assert model.selection_["weights"].chosen == "as given"
+    assert losses[1] < losses[0] - 0.02
+
+
+def test_weights_that_count_each_input_once_keep_the_shares_of_the_classes() -> None:
+    X, y = moons(60)
+    index = np.concatenate([np.arange(60), np.flatnonzero(y == 1), np.flatnonzero(y == 1)])
+    block = RowBlock(X[index], y[index].astype(float))
+    once = _count_once(Rows(block, number=group_rows(block).number))
+    assert once is not None
+    np.testing.assert_allclose(once[block.y == 1].sum() / once.sum(), 0.75)
+    np.testing.assert_allclose(once.sum(), 60.0)
+    single = RowBlock(X, y.astype(float))
+    assert _count_once(Rows(single)) is None
+
+
+def test_the_calibration_leaves_out_all_rows_of_an_input() -> None:
+    X, y = moons(40)
+    y, found = y.astype(float), []
+    model = EigenGP(SquaredExponential([1.0, 1.0], 4.0), X[:9], 1.0, 9)
+    twice = np.repeat(np.arange(40), 2)
+    copies = RowBlock(X[twice], y[twice])
+    number = group_rows(copies).number
+    for block, own in ((RowBlock(X, y, np.full(40, 2.0)), None), (copies, number), (copies, None)):
+        rows = Rows(block, n_threads=1, number=own)
+        best = rows.improve(rows.make_latent(model), rows.begin(Bernoulli()), 50, 1e-12)
+        found.append(rows.calibrate(best, model))
+    assert found[0].factors == pytest.approx(found[1].factors, rel=1e-3)
+    assert found[0].loss > found[2].loss + 0.02
+
+
+def test_few_rows_are_calibrated_in_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+
+    def calibrate(likelihood: Any, rows: RowBlock, *more: Any) -> Any:
+        counts.append(rows.n_rows)
+        return fit_calibration(likelihood, rows, *more)
+
+    monkeypatch.setattr("eigengp.fitting.bound.fit_calibration", calibrate)
+    X = np.random.default_rng(0).normal(size=(2_400, 2))
+    y = np.digitize(X[:, 0], [-0.7, 0.0, 0.7])
+    quick(max_time=2.0).fit(X, y)
+    quick(optimizer=LBFGS(max_iter=1)).fit(X, y)
+    assert counts == [600, 2_400]  # Each of four latent functions takes time.

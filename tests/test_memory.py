@@ -9,7 +9,7 @@ import pytest
 from sklearn import config_context
 from threadpoolctl import threadpool_limits
 
-from eigengp import LBFGS, EigenGPRegressor
+from eigengp import LBFGS, EigenGPClassifier, EigenGPRegressor
 
 
 def extra_peak(n: int, residual: str | None, mebibytes: float = 1.0) -> int:
@@ -39,3 +39,20 @@ def test_features_are_stored_as_far_as_working_memory_allows() -> None:
     little, much = (extra_peak(60_000, None, mebibytes) for mebibytes in (1.0, 30.0))
     features = 8 * 60_000 * 40
     assert little < 0.75 * features < features < much < little + 31 * 2**20
+
+
+def test_classes_keep_few_numbers_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_KEPT_FEATURES", "_EXACT_FACTORS"):  # As for many rows.
+        monkeypatch.setattr(f"eigengp.fitting.bound.{name}", 0)
+    peaks = []
+    for n in (100_000, 200_000):
+        X = np.random.default_rng(0).normal(size=(n, 2))
+        optimizer = LBFGS(max_iter=0)
+        model = EigenGPClassifier(5, kernel="matern32", optimizer=optimizer, random_state=0)
+        tracemalloc.start()
+        with threadpool_limits(1):
+            model.fit(X, X[:, 0] > 0.0)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    inputs, labels, factors = 8 * 2, 8 * 2, 4 * 9
+    assert peaks[1] - peaks[0] < 100_000 * (inputs + labels + factors + 16)

@@ -204,7 +204,18 @@ def get_rows(source: RowSource) -> RowBlock:
     """Return all rows in memory, without a copy if they are NumPy's arrays in float64."""
     if isinstance(source, ArraySource) and is_numpy(source.X) and source.X.dtype == np.float64:
         return RowBlock(source.X, source.y, source.sample_weight, scatter=source.scatter)
-    return source.take(np.arange(source.n_rows))
+    first, n = source.take(np.zeros(1, dtype=np.intp)), source.n_rows
+    whole = first.map_arrays(lambda each: np.empty((n, *each.shape[1:]), order="F"), 0)
+
+    def keep(block: RowBlock) -> int:
+        own = slice(block.start, block.start + block.n_rows)
+        for name in ("X", "y", "sample_weight", "scatter"):
+            if getattr(whole, name) is not None:
+                getattr(whole, name)[own] = on_host(getattr(block, name))
+        return 0
+
+    source.total(keep)  # Few blocks exist at a time.
+    return whole
 
 
 def _cut_blocks(

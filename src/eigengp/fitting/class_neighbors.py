@@ -26,6 +26,7 @@ from eigengp.fitting.bound import (
     fit_calibration,
     make_factors,
     make_log_prior,
+    merge_factors,
 )
 from eigengp.fitting.local_learner import LocalLearner, Round, bisect_rows, limit_alpha
 from eigengp.fitting.objectives import Parameters, kernel_parameters
@@ -142,21 +143,21 @@ class NeighborRounds:
         source = NeighborSource.of(groups.rows, metric, count, self.n_threads)
         search = Nearest.of(X, metric, asked)
         others = search.find_others(X, np.arange(X.shape[0]))
-        few, weight = others[:, :count], self.rows.block.weight
+        weight = self.rows.block.weight
         factors = self._start()
-        parts, log_partition = self._condition(source, search, _merge(factors, number))
+        parts, log_partition = self._condition(source, search, merge_factors(factors, number))
         for _ in range(self.rounds):
-            cavity = self._leave_out(parts, few)
+            cavity = self._leave_out(parts, others[:, :count])
             for _ in range(_INNER_ROUNDS):
                 mean, _, found = self._expect(factors, cavity, number)
                 factors = factors.towards(make_factors(weight, mean, found), _STEP)
-            parts, log_partition = self._condition(source, search, _merge(factors, number))
+            parts, log_partition = self._condition(source, search, merge_factors(factors, number))
         some, offset = number[:CALIBRATION_ROWS], np.asarray(self.rows.offset)
         mean, variance = self._leave_out(parts, others[: some.max() + 1])
         own = self.rows.block.picked(np.arange(some.size)), mean[some] + offset
-        calibration = fit_calibration(self.likelihood, *own, variance[some])
+        calibration = fit_calibration(self.likelihood, *own, variance[some]).factors
         posterior = NeighborLatent(parts, offset, self.likelihood, calibration)
-        cavity = self._leave_out(parts, few)
+        # For factors that suit the moments, small changes of the moments do not change the bound.
         return posterior, log_partition + self._estimate_bound(factors, cavity, number)
 
     def _condition(
@@ -198,7 +199,7 @@ class NeighborRounds:
         self, factors: Factors, cavity: tuple[Array, Array], number: NDArray[np.intp]
     ) -> tuple[Array, Array, Expectation]:
         """Return the moments at all rows with the factors of their inputs, and expectations."""
-        (mean, variance), own = cavity, _merge(factors, number)
+        (mean, variance), own = cavity, merge_factors(factors, number)
         both = 1.0 / (1.0 / variance + own.precision)
         mean, variance = (both * (mean / variance + own.shift))[number], both[number]
         at = mean + np.asarray(self.rows.offset)
@@ -223,9 +224,3 @@ class NeighborRounds:
         found = groups.improve(ExactGP(kernel, 1.0), lambda _, own: own.factors)
         order = np.argsort(np.concatenate(index))
         return Factors(*(np.concatenate(each)[order] for each in zip(*found, strict=True)))
-
-
-def _merge(factors: Factors, number: NDArray[np.intp]) -> Factors:
-    """Return the factors of all inputs: sums over rows with equal inputs."""
-    sums: Any = [[np.bincount(number, column) for column in each.T] for each in factors]
-    return Factors(*(np.stack(each).T for each in sums))

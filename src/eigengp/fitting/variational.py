@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigengp._typing import Array
 from eigengp.backend.threads import speed_up_passes
@@ -15,22 +16,28 @@ from eigengp.data.standardize import Extent
 from eigengp.fitting.bound import Approximation, BoundObjective, Groups, Rows, make_log_prior
 from eigengp.fitting.class_neighbors import BoundLearner, NeighborRounds
 from eigengp.fitting.initialization import (
-    WARPED_INPUTS,
-    make_warps,
     place_among_all,
     place_points,
     share_lengthscale,
+)
+from eigengp.fitting.latent_settings import (
+    ALL_UP_TO,
+    choose_size,
+    find_exposure,
+    get_default_size,
+    make_kernels,
+    refuse_settings,
 )
 from eigengp.fitting.local_learner import name_kernel
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.objectives import Parameters, eigengp_parameters
 from eigengp.fitting.run import FitResult, Run
-from eigengp.fitting.settings import LBFGS, RELATIVE_JITTER, count_distinct
+from eigengp.fitting.settings import RELATIVE_JITTER, count_distinct
 from eigengp.fitting.vecchia import get_largest_size
-from eigengp.gp.blocks import RowBlock
+from eigengp.gp.blocks import RowBlock, group_rows, has_equal_inputs
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.latent import NeighborLatent
-from eigengp.gp.likelihoods import Bernoulli, Coregionalized, NonGaussian, Softmax
+from eigengp.gp.likelihoods import Bernoulli, NonGaussian, Softmax
 from eigengp.gp.model import EigenGP, Jitter
 from eigengp.gp.variational import (
     Exposure,
@@ -41,33 +48,27 @@ from eigengp.gp.variational import (
     stack_moments,
 )
 from eigengp.gp.vecchia import VecchiaPass
-from eigengp.kernels import KERNELS, Kernel, Stationary, Warped
-from eigengp.kernels.base import get_lengthscale_range
+from eigengp.kernels import Kernel, Warped
 
 _LAST_ROUNDS, _RESUMED_TOLERANCE = 60, 1e-10
 _COMPARED_ROWS, _COMPARED_POINTS, _COMPARED_ITERATIONS = 1_000, 100, 20
 """Rows, inducing points and iterations by which kernels are compared."""
-_CANDIDATES = ("squared_exponential", "matern52", "matern32", "matern12")
+_HARDLY = 0.95
+"""Weights whose sum falls less than to this fraction are not compared."""
 _RANGES_DIFFER = 2.0
 """Ranges of standardised inputs that differ by less than this factor are alike."""
 _ITERATIONS, _TOLERANCE = 100, 1e-6
 _FIRST_ROWS, _GROWTH, _SUBSET_ITERATIONS = 3_000, 5, 30
 _STEPS = ((200_000, 5), (10_000, 50))
 """With more rows than these, the last stage takes at most so many iterations."""
-_ALL_UP_TO, _POINTS = 500, 200
-"""All of so many rows are inducing points, or so many points of more rows."""
-_MORE_FROM, _MORE_POINTS = 5_000, 400
-"""With one latent function and so many rows there are so many inducing points."""
 _NEIGHBOR_STEPS = 15
 """The largest number of iterations in a round in which kernels are learned from local GPs."""
-_NEIGHBOR_ROWS, _MOST_NEIGHBOR_ROWS, _NEIGHBOR_ROWS_PER_SECOND = _ALL_UP_TO + 1, 100_000, 1_000
+_NEIGHBOR_ROWS, _MOST_NEIGHBOR_ROWS, _NEIGHBOR_ROWS_PER_SECOND = ALL_UP_TO + 1, 100_000, 1_000
 """The default has neighbours from so many to so many rows of two classes, and at most so many per
 second of `max_time`."""
-_UNTIL = (0.3, 0.6, 0.85, 0.95)
+_UNTIL = (0.3, 0.55, 0.75, 0.85)
 """Fractions of `max_time` by which the comparison of kernels, learning from subsets and from all
 rows, and the last rounds must end."""
-_PRODUCTS_PER_SECOND, _LEAST_POINTS = 100_000_000, 20
-"""With `max_time`, N·C·M² is at most so many for each second, but there are so many points."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,29 @@ class VariationalFit:
     run: Run
     rows: Rows
     likelihood: NonGaussian
+
+    def choose_weights(self, kernel: Kernel) -> VariationalFit:
+        """Return the fit with the weights of rows that suit leave-one-out predictions.
+
+        Rows that repeat others may be copies or observations of their own. Only as the latter do
+        they say that the label of an input is certain.
+        """
+        once, given = _count_once(self.rows), self.rows.block.weight
+        if once is None:
+            return self
+        clock, losses, fits = self.run.monitor.clock, {}, {"as given": given, "inputs once": once}
+        index = self._draw_index(_COMPARED_ROWS)
+        some = self.rows.pick(index)
+        for i, (name, weight) in enumerate(fits.items()):
+            clock.spread(_UNTIL[0] / 2.0, len(fits) - i)
+            rows = some.weighted(weight[index])
+            model, best, _ = self._learn(rows, kernel, _COMPARED_POINTS, name, _COMPARED_ITERATIONS)
+            best = rows.improve(rows.make_latent(model), best, _LAST_ROUNDS)
+            losses[name] = some.calibrate(best, model).loss
+        won = min(losses, key=losses.__getitem__)
+        reason = f"lowest leave-one-out log loss of {index.size:,} rows"
+        self.run.decisions.append(Decision("weights", won, reason, losses))
+        return replace(self, rows=self.rows.weighted(fits[won]))
 
     def choose_kernel(self, candidates: Sequence[Kernel]) -> tuple[VariationalFit, Kernel]:
         """Return the best kernel on a subset of the rows, briefly learned, and the fit for it.
@@ -184,7 +208,7 @@ class VariationalFit:
         for n, scores in list(learner.losses.items())[-1:]:
             reason = f"lowest negative bound per row of {min(n, block.n_rows):,} rows"
             run.decisions.append(Decision("kernel", name_kernel(won), reason, scores))
-        size = _choose_size(run, get_largest_size(block.n_rows))
+        size = choose_size(run, get_largest_size(block.n_rows))
         points = self._place(block, won, min(size, block.n_rows))
         model = VecchiaPass.of(won, points, 1.0, RELATIVE_JITTER)
         rows = Rows(block, offset=offset)
@@ -195,9 +219,11 @@ class VariationalFit:
     def _draw(self, count: int) -> Rows:
         """Draw so many rows, or all if there are fewer."""
         n = self.rows.block.n_rows
-        if count >= n:
-            return self.rows
-        return self.rows.pick(np.sort(self.run.rng.choice(n, count, replace=False)))
+        return self.rows if count >= n else self.rows.pick(self._draw_index(count))
+
+    def _draw_index(self, count: int) -> NDArray[np.intp]:
+        n = self.rows.block.n_rows
+        return np.sort(self.run.rng.choice(n, min(count, n), replace=False))
 
     def _learn(
         self,
@@ -224,9 +250,11 @@ class VariationalFit:
         model = EigenGP(
             kernel, points, 1.0, points.shape[0], jitter=Jitter(relative=RELATIVE_JITTER)
         )
-        start, variance = rows.begin(self.likelihood)
         if before is not None and before[1].posteriors:
             start = rows.carry(rows.make_latent(before[0]), before[1])
+        else:
+            start = rows.begin(self.likelihood)
+        variance = rows.start(self.likelihood)[2]
         free = eigengp_parameters(model, Extent(X.min(axis=0), X.max(axis=0))).parts
         parameters = Parameters(model, free[:1] if every else free[:2])
         groups, prior = Groups([rows], [start]), make_log_prior(kernel, X, variance)
@@ -244,6 +272,23 @@ class VariationalFit:
         if others is not None:
             return place_among_all(own, block.X, others, size, kernel, run.rng)
         return place_points(own, block, size, kernel, run.rng)
+
+
+def _count_once(rows: Rows) -> Array | None:
+    """Return weights by which each input counts once at most; None if they hardly differ.
+
+    They keep the shares of the classes, which weights and repeated rows may be meant to change.
+    """
+    if rows.block.sample_weight is None and rows.number is None:
+        return None
+    weight, y = rows.block.weight, rows.block.y.astype(int)
+    number = np.arange(y.size) if rows.number is None else rows.number
+    once = weight / np.maximum(np.bincount(number, weight), 1.0)[number]
+    if once.sum() > _HARDLY * weight.sum():
+        return None
+    shares, own = np.bincount(y, weight), np.bincount(y, once)
+    ratio = shares / np.where(own > 0.0, own, 1.0)
+    return once * (ratio * own.sum() / shares.sum())[y]
 
 
 def _uses_neighbors(run: Run, likelihood: NonGaussian, kernel: Kernel) -> bool:
@@ -272,21 +317,27 @@ def learn_variational(run: Run) -> FitResult:
     """Fit the latent functions of a non-Gaussian likelihood."""
     settings, scaling = run.settings, run.dataset.scaling
     assert settings.likelihood is not None
-    _refuse_settings(run)
+    refuse_settings(run)
     likelihood = settings.likelihood.rescaled(1.0 / scaling.target_scale)
-    exposure = _find_exposure(run, likelihood)
+    exposure = find_exposure(run, likelihood)
     block = get_rows(run.source)
     likelihood.check_targets(block.y)
+    if repeated := has_equal_inputs(block.X):  # Large data may have equal rows too.
+        both = group_rows(replace(block, X=np.column_stack([block.X, block.y]))).rows
+        block = replace(both, X=both.X[:, :-1], scatter=None)
     log_exposure = None if exposure is None else compute_log_exposure(block.X, exposure)
     block = replace(block, X=np.asfortranarray(block.X))
     device, clock = run.exact_device, run.monitor.clock
-    rows = Rows(block, log_exposure, run.n_threads, device=device, clock=clock)
+    number = group_rows(block).number if repeated else None
+    rows = Rows(block, log_exposure, run.n_threads, device=device, clock=clock, number=number)
     fit = VariationalFit(run, rows, likelihood)
-    _, variance = rows.begin(likelihood)
+    variance = rows.start(likelihood)[2]
     max_iter = settings.optimizer.max_iter
     steps = None if isinstance(max_iter, str) else max_iter
-    kernels = _make_kernels(run, rows.block, variance, exposure and exposure.column)
+    kernels = make_kernels(run, rows.block, variance, exposure and exposure.column)
     kernel = kernels[0]
+    if steps != 0 and isinstance(likelihood, Bernoulli | Softmax):
+        fit = fit.choose_weights(kernel)
     model: EigenGP | VecchiaPass
     posterior: TargetPosterior
     if _uses_neighbors(run, likelihood, kernel):
@@ -294,7 +345,7 @@ def learn_variational(run: Run) -> FitResult:
     else:
         if len(kernels) > 1 and steps != 0:
             fit, kernel = fit.choose_kernel(kernels)
-        model, found = fit.learn(kernel, _choose_size(run, _get_size(run, likelihood)), steps)
+        model, found = fit.learn(kernel, choose_size(run, get_default_size(run, likelihood)), steps)
         used = rows.find_device(model.inducing_points.shape[0])
         run.dataset = replace(run.dataset, device=used)
         posterior, bound = _make_posterior(fit.rows, model, found, exposure), found.bound
@@ -319,7 +370,8 @@ def _make_posterior(
     )
     if not isinstance(found.likelihood, Bernoulli | Softmax):
         return posterior
-    return replace(posterior, calibration=rows.calibrate(found, model))
+    rows.clock.allow(1.0)
+    return replace(posterior, calibration=rows.calibrate(found, model).factors)
 
 
 def extend_posterior(posterior: LatentPosterior, block: RowBlock) -> tuple[LatentPosterior, float]:
@@ -335,94 +387,7 @@ def extend_posterior(posterior: LatentPosterior, block: RowBlock) -> tuple[Laten
     block = replace(block, X=np.asfortranarray(block.X))
     rows = Rows(block, earlier=recover_evidence(posterior), offset=posterior.offset)
     with speed_up_passes(points.shape[0]):
-        start = rows.begin(posterior.likelihood)[0]
+        start = rows.begin(posterior.likelihood)
         found = rows.improve(rows.make_latent(model), start, _LAST_ROUNDS)
     means, roots = stack_moments(found.posteriors)
     return replace(posterior, means=means, roots=roots), found.bound
-
-
-def _refuse_settings(run: Run) -> None:
-    """Raise if a setting is for one output with Gaussian noise only."""
-    settings, own = run.settings, run.settings.likelihood
-    several = isinstance(own, Coregionalized)
-    what = "several outputs" if several else f"likelihood={own!r}"
-    optimizer, mean = settings.optimizer, settings.reading.mean
-    obstacles = {
-        f"residual={settings.residual!r}": settings.has_weights and settings.residual != "auto",
-        f"optimizer={optimizer!r}": not isinstance(optimizer, LBFGS)
-        or optimizer.strategy not in ("auto", "sequential")
-        or optimizer.exact_start,
-        f"precision={settings.precision!r}": settings.precision not in ("auto", "double"),
-        f"mean={mean!r}": mean != "constant" and not settings.reading.scales_targets,
-        "partial_fit": not settings.keeps_rows,
-    }
-    for name, refused in obstacles.items():
-        if refused:
-            raise ValueError(
-                f"{name} is for one output with Gaussian noise, and cannot be combined with "
-                f"{what}: that posterior is found by rounds over all rows in memory."
-            )
-
-
-def _find_exposure(run: Run, likelihood: NonGaussian) -> Exposure | None:
-    """Return the input that holds exposures, with its centre and scale."""
-    own, scaling = likelihood.exposure, run.dataset.scaling
-    if own is None:
-        return None
-    names = run.dataset.feature_names
-    known = list(range(run.dataset.n_features)) if isinstance(own, int) else list(names or ())
-    if own not in known:
-        raise ValueError(f"exposure={own!r} is not one of the inputs; there are {known}.")
-    if np.isfinite(scaling.knee):
-        raise ValueError("An exposure cannot be combined with standardize='robust'.")
-    column = known.index(own)
-    centre, scale = scaling.input_centre[column], scaling.input_scale[column]
-    return Exposure(column, float(centre), float(scale))
-
-
-def _make_kernels(run: Run, rows: RowBlock, variance: float, exposure: int | None) -> list[Kernel]:
-    """Return the kernels to compare, with the prior variance to start from."""
-    own, scaling, D = run.settings.kernel, run.dataset.scaling, run.dataset.n_features
-    if isinstance(own, Kernel):
-        per_unit = 1.0 / scaling.input_scale
-        shift, unit = -scaling.input_centre * per_unit, scaling.target_scale**2
-        given = own.with_ard(D).rescaled(per_unit, 1.0 / unit, shift).with_ard(D)
-        return [given.with_groups(run.dataset.groups)]
-    dims = None if exposure is None else tuple(d for d in range(D) if d != exposure)
-    if dims == ():
-        raise ValueError("X has no inputs beside the exposure.")
-    low, high = get_lengthscale_range(run.dataset.n_varying)
-    made = []
-    for name in _CANDIDATES if own == "auto" else (own,):
-        kind: Any = KERNELS[name]
-        first = {"lengthscale": np.sqrt(low * high)} if issubclass(kind, Stationary) else {}
-        kernel = kind(active_dims=dims, **first)
-        scale = variance / float(kernel.diag(np.ones((1, D)))[0])
-        kernel = kernel.rescaled(np.ones(D), scale).with_ard(D)
-        made.append(kernel.with_groups(run.dataset.groups))
-    if len(made) > 1 and dims is None and D <= WARPED_INPUTS and run.dataset.groups is None:
-        made += make_warps(made[0], rows)
-    return made
-
-
-def _choose_size(run: Run, default: int) -> int:
-    """Return the number of inducing points: that of the settings, or the default."""
-    settings, points = run.settings, run.settings.inducing_points
-    given = settings.n_inducing if isinstance(points, str) else points.shape[0]
-    if given and settings.n_components not in (None, given):
-        raise ValueError(
-            f"A likelihood other than Gaussian noise has as many components as inducing points, "
-            f"got n_components={settings.n_components} and {given} inducing points."
-        )
-    return int(given or settings.n_components or default)
-
-
-def _get_size(run: Run, likelihood: NonGaussian) -> int:
-    """Return the default number of inducing points without neighbours, by the number of rows."""
-    n, C, limit = run.dataset.n_rows, likelihood.n_latent, run.settings.max_time
-    size = n if n <= (_ALL_UP_TO if C == 1 else _POINTS) else _POINTS
-    if C == 1 and _MORE_FROM <= n <= _STEPS[0][0]:
-        size = _MORE_POINTS
-    if limit is not None:
-        size = min(size, max(_LEAST_POINTS, round(np.sqrt(_PRODUCTS_PER_SECOND * limit / (n * C)))))
-    return size

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, namespace
+from eigengp.backend.namespace import AnyArray, is_numpy, namespace
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class RowBlock:
 
     def picked(self, rows: AnyArray) -> RowBlock:
         """Return a copy of the rows with these numbers, counted from the first of the block."""
+        if is_numpy(self.X):  # `take` copies whole arrays in Fortran's order.
+            return self.map_arrays(lambda array: np.ascontiguousarray(array[rows]), self.start)
         xp = namespace(self.X)
         return self.map_arrays(lambda array: xp.take(array, rows, axis=0), self.start)
 
@@ -119,10 +121,13 @@ def group_rows(rows: RowBlock) -> Groups:
 
 def has_equal_inputs(X: Array) -> bool:
     """Return whether some rows of `X` are equal; rows are compared only if their hashes agree."""
-    factors = np.random.default_rng(0).uniform(1.0, 2.0, X.shape[1])
-    hashes = (X * factors).sum(axis=1)
-    _, number, count = np.unique(hashes, return_inverse=True, return_counts=True)
-    suspects = X[count[number] > 1]
+    hashes = np.zeros(X.shape[0])
+    factors: Array = np.random.default_rng(0).uniform(1.0, 2.0, (X.shape[1],))
+    for factor, column in zip(factors, X.T, strict=True):
+        hashes += factor * column
+    ordered = np.sort(hashes)
+    shared = ordered[1:][ordered[1:] == ordered[:-1]]
+    suspects = X[np.isin(hashes, shared)] if shared.size else X[:0]
     return bool(np.unique(suspects, axis=0).shape[0] < suspects.shape[0])
 
 

@@ -25,7 +25,7 @@ from eigengp.gp.evidence import Gradient
 from eigengp.gp.exact import ExactGP
 from eigengp.gp.likelihoods import NonGaussian
 from eigengp.gp.linalg import inverse_diagonal, sum_log_diagonal
-from eigengp.gp.variational import Factors, TargetPosterior
+from eigengp.gp.variational import Factors, TargetPosterior, Use
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 from eigengp.kernels import Kernel
 
@@ -69,10 +69,10 @@ class DenseLatent:
         divergence = log_determinant + float(np.log(precision).sum() + kept.sum() - a.size)
         return DensePosterior(mean, variance, 0.5 * (divergence + float(a @ mean)))
 
-    def predict(self, posteriors: tuple[DensePosterior, ...]) -> tuple[Array, Array]:
-        """Return mean and variance of the latent functions at all rows, each of shape (n, C)."""
+    def visit(self, posteriors: tuple[DensePosterior, ...], use: Use) -> Array:
+        """See `LatentModel.visit`; all rows are one block."""
         means, variances, _ = zip(*posteriors, strict=True)
-        return np.stack(means, axis=1), np.stack(variances, axis=1)
+        return use(slice(None), np.stack(means, axis=1), np.stack(variances, axis=1))
 
     def get_divergence(self, posteriors: tuple[DensePosterior, ...]) -> float:
         """Return the divergence of all latent functions from the prior."""

@@ -60,10 +60,16 @@ class Factors(NamedTuple):
 
     def towards(self, other: Factors, step: float) -> Factors:
         """Return the factors at a fraction of the way to others."""
+        if step == 1.0:
+            return other
         return Factors(
             self.precision + step * (other.precision - self.precision),
             self.shift + step * (other.shift - self.shift),
         )
+
+
+Use = Callable[[slice, AnyArray, AnyArray], Array]
+"""Takes some rows, and mean and variance of the latent functions there, each of shape (n, C)."""
 
 
 class Exposure(NamedTuple):
@@ -260,20 +266,16 @@ class LatentModel:
             found.b[c] += old.sums.b
         return tuple(_make_evidence(A, b) for A, b in zip(found.A, found.b, strict=True))
 
-    def predict(self, posteriors: tuple[FactorEvidence, ...]) -> tuple[Array, Array]:
-        """Return mean and variance of the latent functions at all rows, each of shape (N, C)."""
+    def visit(self, posteriors: tuple[FactorEvidence, ...], use: Use) -> Array:
+        """Return the sum of `use` over blocks of rows."""
         moments = stack_moments(posteriors)
-        mean = np.empty((self.source.n_rows, len(posteriors)))
-        variance = np.empty_like(mean)
 
-        def term(block: RowBlock) -> int:
-            phi, own = self._phi(block), slice(block.start, block.start + block.n_rows)
-            found = compute_moments(phi, self.model.features.prior_variance(block.X), *moments)
-            mean[own], variance[own] = map(on_host, found)
-            return 0
+        def term(block: RowBlock) -> Array:
+            prior = self.model.features.prior_variance(block.X)
+            own = slice(block.start, block.start + block.n_rows)
+            return use(own, *compute_moments(self._phi(block), prior, *moments))
 
-        self.source.total(term)
-        return mean, variance
+        return self.source.total(term)
 
     def get_divergence(self, posteriors: tuple[FactorEvidence, ...]) -> float:
         """Return `KL(q‖p) = ½ Σ_c [ln|G_c| + h_cᵀh_c − tr(I − G_c⁻¹)]`, or that to an earlier `q`.

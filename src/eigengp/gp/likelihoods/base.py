@@ -74,6 +74,11 @@ class NonGaussian(ABC):
                 raise ValueError(f"{name} must be positive and finite, or None, got {value!r}.")
 
     @property
+    def refits(self) -> bool:
+        """Whether `refit` may change parameters; it then needs the moments at all rows."""
+        return bool(self.learned)
+
+    @property
     def theta(self) -> Array:
         """The logarithms of the parameters that are learned; None counts as one."""
         return np.log([getattr(self, name) or 1.0 for name in self.learned])

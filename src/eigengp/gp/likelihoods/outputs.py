@@ -44,6 +44,7 @@ class Coregionalized(NonGaussian):
     noise: Array | None = None
 
     learns_offset: ClassVar[bool] = False
+    refits: ClassVar[bool] = True
 
     @property
     def n_latent(self) -> int:  # type: ignore[override]
