@@ -109,5 +109,5 @@ class NystromRegressor(InducingPointRegressor):
                 f"negative: {consequence}. Use more inducing points, or VFERegressor, whose "
                 "variances are consistent.",
                 NegativeVarianceWarning,
-                stacklevel=5,
+                stacklevel=6,
             )

@@ -19,10 +19,9 @@ from eigengp.data.formats import import_arrow
 
 Kind: TypeAlias = Literal["number", "flag", "category", "date"]
 _MAX_LISTED = 8
-_MOSTLY = 0.9
-"""From this share of its values on, a column of text is one of numbers with errors."""
+_MOSTLY = 0.9  # From this share of its values on, a column of text is one of numbers with errors.
+# What stands for a missing value in a column of numbers, in lower case.
 _NO_VALUE = ("", "-", "–", "—", "?", ".", "na", "n/a", "<na>", "nan", "null", "none")
-"""What stands for a missing value in a column of numbers, in lower case."""
 _UNIT = re.compile(r"[\s\u00a0\u202f'’$€£¥%]")
 # Whole numbers, and digits that begin with a zero, as post codes do.
 _DIGITS, _CODE = re.compile(r"[1-9]\d*|0"), re.compile(r"0\d+")

@@ -41,8 +41,7 @@ from eigengp.data.columns import (
 )
 from eigengp.data.formats import import_arrow
 
-_IDENTIFIER = 0.8
-"""Text of which more than this share of the values is distinct identifies rows."""
+_IDENTIFIER = 0.8  # Text of which more than this share of the values is distinct identifies rows.
 _FEWEST_IDENTIFIERS = 10
 _KIND_NAMES = {"number": "numbers", "flag": "true or false", "category": "text", "date": "dates"}
 PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # The seasons of dates, in days.

@@ -69,6 +69,12 @@ def _get_columns(X: Any) -> list[Any] | None:
     return None if names is None else list(names)
 
 
+def count_outputs(y: Any) -> int:
+    """Return the number of columns of targets with two dimensions, and 0 for other targets."""
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    return int(shape[1]) if len(shape) == 2 else 0
+
+
 def open_frame(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
     """Take targets and weights by their names from a frame, and encode the other columns.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, is_numpy
-from eigengp.backend.threads import join_rows
+from eigengp.backend.namespace import AnyArray, is_numpy, namespace
 from eigengp.data.array_source import check_finite
 from eigengp.data.dask_source import is_dask
 from eigengp.data.formats import (
@@ -25,6 +25,7 @@ from eigengp.data.formats import (
 from eigengp.data.frames import Frame, is_frame, open_frame
 from eigengp.data.open import is_out_of_core, open_table
 from eigengp.data.stream_source import StreamSource, read_ahead
+from eigengp.gp.variational import LatentPosterior
 
 
 def read_labelled(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame:
@@ -48,9 +49,32 @@ def read_labelled(X: Any, y: Any, sample_weight: Any, categorical: Any) -> Frame
     return open_frame(X, y, sample_weight, categorical)
 
 
+def predict_out_of_core(estimator: Any, X: Any, method: str) -> Any:
+    """Return predictions of files, chunk by chunk, or of a Dask collection, lazily.
+
+    `_mean_alone` returns one array, and other methods two.
+    """
+    predict = getattr(type(estimator), method)
+    if is_dask(X):
+        if method == "_mean_alone":
+            return predict_lazily(estimator, X, predict, None)
+        both = predict_lazily(estimator, X, partial(_stack_pair, predict), 2)
+        return both[:, 0], both[:, 1]
+    return predict_files(estimator, X, predict)
+
+
 def predict_files(estimator: Any, X: Any, predict: Callable[[Any, Array], Any]) -> Any:
     """Apply a prediction to all rows of files, chunk by chunk: an array, or a tuple of them."""
-    return join_rows([predict(estimator, inputs) for inputs in read_chunks(estimator, X)])
+    parts = [predict(estimator, inputs) for inputs in read_chunks(estimator, X)]
+    if isinstance(parts[0], tuple):
+        return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+    return np.concatenate(parts)
+
+
+def _stack_pair(predict: Any, estimator: Any, X: AnyArray) -> AnyArray:
+    """Return two predictions of each row as columns, shape (n, 2)."""
+    pair = predict(estimator, X)
+    return namespace(pair[0]).stack(list(pair), axis=1)
 
 
 def write_predictions(estimator: Any, X: Any, path: str | Path, coverage: float | None) -> int:
@@ -58,6 +82,12 @@ def write_predictions(estimator: Any, X: Any, path: str | Path, coverage: float 
 
     `coverage` adds the prediction intervals of this coverage.
     """
+    several = np.ndim(estimator._scaling.target_scale) > 0
+    if several or (coverage is not None and isinstance(estimator._posterior, LatentPosterior)):
+        raise ValueError(
+            "predict_to_file writes one output, and intervals of Gaussian noise only; use "
+            "predict and predict_interval on arrays."
+        )
     if not is_out_of_core(X):
         raise TypeError("predict_to_file reads files; use predict for arrays.")
 

@@ -6,7 +6,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, dataclass_transform, overload
@@ -16,12 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.validation import (
-    _check_y,
-    check_consistent_length,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from eigengp._html import with_summary
 from eigengp._typing import Array, Standardize
@@ -31,7 +25,7 @@ from eigengp.conformal import conformal_factor, conformity, known_factor, normal
 from eigengp.data.array_source import map_blocks
 from eigengp.data.dask_source import is_dask
 from eigengp.data.encode import TableEncoder
-from eigengp.data.frames import ENCODED_BY, Frame, open_frame, read_targets
+from eigengp.data.frames import ENCODED_BY, Frame, count_outputs, open_frame, read_targets
 from eigengp.data.open import (
     MERGE_UP_TO,
     check_inputs,
@@ -40,7 +34,7 @@ from eigengp.data.open import (
     is_out_of_core,
     open_dataset,
 )
-from eigengp.data.out_of_core import predict_files, predict_lazily, write_predictions
+from eigengp.data.out_of_core import predict_out_of_core, write_predictions
 from eigengp.data.standardize import Scaling
 from eigengp.estimators._docs import inherit_parameters
 from eigengp.estimators.effects import correlate, measure_effects
@@ -66,13 +60,6 @@ from eigengp.kernels import KERNELS, Kernel
 
 KERNEL_NAMES = StrOptions(set(KERNELS))
 POINTS = StrOptions({"auto", "kmeans", "random", "greedy"})
-_ONE_VARIANCE = ("auto", "gaussian")
-
-
-def count_outputs(y: Any) -> int:
-    """Return the number of columns of targets with two dimensions, and 0 for other targets."""
-    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
-    return int(shape[1]) if len(shape) == 2 else 0
 
 
 # scikit-learn ships no types, so its classes and decorators are Any to mypy.
@@ -180,14 +167,14 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     kernel_: Kernel = field(init=False)
     _posterior: Predictive = field(init=False)
     _scaling: Scaling = field(init=False)
+    # The library and device of the inputs that were learned from.
     _place: Hashable = field(init=False)
-    """The library and device of the inputs that were learned from."""
+    # Rows in a block while learning; None adapts to the number of features.
     _block_rows: ClassVar[int | None] = None
-    """Rows in a block while learning; None adapts to the number of features."""
+    # Whether the method needs all rows at once, in NumPy, to learn.
     _learns_in_memory: ClassVar[bool] = False
-    """Whether the method needs all rows at once, in NumPy, to learn."""
+    # Whether rows may have no target, because inducing points can be placed among them.
     _takes_unlabelled: ClassVar[bool] = False
-    """Whether rows may have no target, because inducing points can be placed among them."""
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
@@ -206,10 +193,10 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         "verbose": ["verbose", None],
     }
 
+    # How rows carry the residual (see `EigenGP.power`); None if they do not.
     _power: ClassVar[float | None] = None
-    """How rows carry the residual (see `EigenGP.power`); None if they do not."""
+    # Whether eigenfunctions have weights that are learned (EigenGP).
     _has_weights: ClassVar[bool] = False
-    """Whether eigenfunctions have weights that are learned (EigenGP)."""
 
     @property
     def _keeps_rows(self) -> bool:
@@ -290,7 +277,10 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     def _takes_outputs(self) -> bool:
         """Whether the parameters allow several outputs."""
         own = vars(self)
-        gaussian = isinstance(own.get("likelihood"), str) and own["likelihood"] in _ONE_VARIANCE
+        gaussian = isinstance(own.get("likelihood"), str) and own["likelihood"] in (
+            "auto",
+            "gaussian",
+        )
         by_default = own.get("residual") == "auto"
         return by_default and gaussian and not isinstance(own["optimizer"], Stochastic)
 
@@ -374,9 +364,8 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             waves.
         """
         check_is_fitted(self)
-        return sensitivities(
-            self._prior_correlation, self._scaling.input_spread, self._input_groups
-        )
+        spread = self._scaling.input_spread
+        return sensitivities(self._prior_correlation, spread, self._input_groups)
 
     @property
     def _input_groups(self) -> list[list[int]]:
@@ -388,9 +377,7 @@ class GPEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _prior_correlation(self, apart: Array) -> Array:
         """Return the correlation of the prior at differences in the units of the data, (n,)."""
-        own = self._scaling.unit_map
-        apart = apart if own is None else apart @ own
-        return correlate(self.kernel_, self._scaling.input_centre, apart)
+        return correlate(self, apart)
 
     def _repr_html_inner(self) -> str:
         diagram: str = super()._repr_html_inner()
@@ -458,7 +445,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
                 raise ValueError(
                     "return_cov needs arrays; it is not available for files and Dask collections."
                 )
-            return self._out_of_core(X, "_mean_and_std" if return_std else "_mean_alone")
+            return predict_out_of_core(self, X, "_mean_and_std" if return_std else "_mean_alone")
         X = self._inputs(X)
         if return_std:
             return self._mean_and_std(X)
@@ -468,15 +455,6 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             cov = self._scaling.target_scale**2 * joint
             return mean, cov if self._target_map is None else map_covariance(self, X, cov)
         return mean
-
-    def _out_of_core(self, X: Any, method: str) -> Any:
-        """Apply a prediction of means, or of means and standard deviations, to files or Dask."""
-        if not is_dask(X):
-            return predict_files(self, X, getattr(type(self), method))
-        if method == "_mean_alone":
-            return predict_lazily(self, X, type(self)._mean_alone, None)
-        both = predict_lazily(self, X, partial(_stack_pair, method), 2)
-        return both[:, 0], both[:, 1]
 
     @property
     def _target_map(self) -> TargetMap | None:
@@ -535,12 +513,6 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             How many rows were written.
         """
         check_is_fitted(self)
-        several = np.ndim(self._scaling.target_scale) > 0
-        if several or (coverage is not None and isinstance(self._posterior, LatentPosterior)):
-            raise ValueError(
-                "predict_to_file writes one output, and intervals of Gaussian noise only; use "
-                "predict and predict_interval on arrays."
-            )
         return write_predictions(self, X, path, coverage)
 
     def predict_interval(self, X: ArrayLike, coverage: float = 0.9) -> tuple[Array, Array]:
@@ -570,7 +542,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             tail = 0.5 * (1.0 - coverage)
             return self.predict_quantile(X, tail), self.predict_quantile(X, 1.0 - tail)
         if not isinstance(X, np.ndarray) and (is_dask(X) or is_out_of_core(X)):
-            values, std = self._out_of_core(X, "_values_and_std")
+            values, std = predict_out_of_core(self, X, "_values_and_std")
         else:
             values, std = self._values_and_std(self._inputs(X, "predict_interval"))
         return self._find_ends(values, std, coverage)
@@ -658,12 +630,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             One for each row; −∞ where no target can be. Without a transform, their negative mean is
             `metrics.mnlp` of the predictions.
         """
-        if isinstance(self._posterior, TargetPosterior) or np.ndim(self._scaling.target_scale):
-            raise ValueError("log_density is for one output with Gaussian noise.")
-        rows, targets = self._inputs(X, "log_density"), on_host(y) if follows_dispatch(y) else y
-        targets = np.asarray(_check_y(targets, y_numeric=True, estimator=self), dtype=np.float64)
-        check_consistent_length(rows, targets)
-        return compute_log_density(self, rows, targets)
+        return compute_log_density(self, X, y)
 
     def _half_width(self, coverage: float) -> float:
         """Return half the width of an interval, in standard deviations."""
@@ -735,20 +702,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             The weighted sum and its standard deviation, in O(n·M) time, or O(n²) for the methods
             whose `sample_y` draws the values at all inputs jointly.
         """
-        rows = cast(on_host(self._inputs(X, "predict_average")), "float64")
-        n = rows.shape[0]
-        given = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
-        if given.shape != (n,):
-            raise ValueError(f"weights must have the shape ({n},), got {given.shape}.")
-        distinct, place = np.unique(rows, axis=0, return_inverse=True)
-        shares: Array = np.bincount(place.ravel(), given) / (n if weights is None else 1.0)
-        scaling = self._scaling
-        with use_one_blas_thread():
-            if self._target_map is not None:
-                return average(self, distinct, shares)
-            mean, variance = self._posterior.average(scaling.transform_inputs(distinct), shares)
-        prior = float(shares @ scaling.restore_targets(distinct, np.zeros(shares.shape)))
-        return prior + scaling.target_scale * mean, scaling.target_scale * float(np.sqrt(variance))
+        return average(self, X, weights)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Array:
         """Draw latent functions from the posterior and evaluate them.
@@ -821,9 +775,3 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         return measure_effects(self)
-
-
-def _stack_pair(method: str, model: GPRegressor, X: AnyArray) -> AnyArray:
-    """Return means and standard deviations as columns, shape (n, 2)."""
-    pair = getattr(model, method)(X)
-    return namespace(pair[0]).stack(list(pair), axis=1)

@@ -16,12 +16,15 @@ from eigengp.kernels import Kernel
 _FEWEST_POINTS, _MOST_POINTS = 20, 100
 
 
-def correlate(kernel: Kernel, centre: Array, apart: Array) -> Array:
+def correlate(model: Any, apart: Array) -> Array:
     """Return `k(x, x + δ)/k(x, x)` for differences δ in the units of the data, shape (n,).
 
     Where `k(x, x)` varies, `1 − ½ E(f(x) − f(x′))²/k` of pairs about the centre of the data,
     with `k` a mean over them.
     """
+    centre, own = model._scaling.input_centre, model._scaling.unit_map
+    apart = apart if own is None else apart @ own
+    kernel: Kernel = model.kernel_
     kernel = kernel.with_ard(apart.shape[1])
     if kernel.constant_diagonal is not None:
         matrix = kernel.matrix(apart, np.zeros((1, apart.shape[1])))

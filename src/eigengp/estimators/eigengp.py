@@ -17,9 +17,9 @@ from eigengp._typing import Array
 from eigengp.backend.namespace import AnyArray, Placed
 from eigengp.backend.threads import speed_up_passes
 from eigengp.data.dask_source import is_dask
-from eigengp.data.frames import Frame, open_frame
+from eigengp.data.frames import Frame, count_outputs, open_frame
 from eigengp.data.open import check_further_rows, is_out_of_core
-from eigengp.estimators.base import KERNEL_NAMES, count_outputs
+from eigengp.estimators.base import KERNEL_NAMES
 from eigengp.estimators.outputs import Outputs
 from eigengp.estimators.sparse import POINTS, InducingPointRegressor
 from eigengp.fitting.learn import learn

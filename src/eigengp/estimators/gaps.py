@@ -29,8 +29,7 @@ from eigengp.fitting.transform import begin_transformed_run
 
 _ROWS_AT_ONCE = 1_000
 _MOST_FITS = 3
-_CHANGE = 2.0
-"""Another fit follows if weights of rows with gaps change by more than this factor."""
+_CHANGE = 2.0  # Another fit follows if weights of rows with gaps change by more than this factor.
 
 
 def find_gaps(encoder: TableEncoder, X: Array) -> NDArray[np.bool_]:

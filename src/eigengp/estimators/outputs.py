@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.utils import check_array
 
 from eigengp._typing import Array
+from eigengp.data.frames import count_outputs
 from eigengp.data.standardize import make_usable
-from eigengp.estimators.base import count_outputs
 from eigengp.fitting.run import FitResult
 from eigengp.fitting.settings import Settings
 from eigengp.gp.likelihoods import Coregionalized

@@ -35,42 +35,35 @@ from eigengp.gp.variational import Factors, LatentModel, Use
 from eigengp.kernels import Kernel
 
 T = TypeVar("T")
-Visit = Callable[[Use], Array]
-"""Returns the sum of a `Use` over blocks of rows."""
+Visit = Callable[[Use], Array]  # Returns the sum of a `Use` over blocks of rows.
 
 _FIRST_ROUNDS, _ROUNDS = 30, 12
-_ROUND_TOLERANCE = 1e-6
-"""The gain of the bound per row at which rounds end."""
+_ROUND_TOLERANCE = 1e-6  # The gain of the bound per row at which rounds end.
 _LEAST_STEP = 2.0**-8
-_CHUNK = 1 << 16
-"""The number of rows whose expected log density is made at once."""
+_CHUNK = 1 << 16  # The number of rows whose expected log density is made at once.
 _LEAST_PRECISION = 1e-10
+# The factors of more latent values are rounded to float32: any factors give a bound, and at its
+# maximum small changes of the factors do not change it.
 _EXACT_FACTORS = 1 << 19
-"""The factors of more latent values are rounded to float32: any factors give a bound, and at its
-maximum small changes of the factors do not change it."""
+# Whitened features of so many rows times inducing points are kept between passes.
 _KEPT_FEATURES = 1 << 25
-"""Whitened features of so many rows times inducing points are kept between passes."""
-_WORTH_MOVING = 1 << 20
-"""The number of features from which a device is faster."""
-CALIBRATION_ROWS = 3_000
-"""The largest number of rows to which a calibration is fitted."""
+_WORTH_MOVING = 1 << 20  # The number of features from which a device is faster.
+CALIBRATION_ROWS = 3_000  # The largest number of rows to which a calibration is fitted.
+# With `max_time`, it is at most so many for each second, divided by the latent functions.
 _CALIBRATED_PER_SECOND = 1_000
-"""With `max_time`, it is at most so many for each second, divided by the latent functions."""
+# The number of points of an average over several latent functions while calibrating.
 _CALIBRATION_POINTS = 128
-"""The number of points of an average over several latent functions while calibrating."""
-_LOGS = (-2.0, 2.0)
-"""Limits of the logarithms of the two factors of a calibration."""
+_LOGS = (-2.0, 2.0)  # Limits of the logarithms of the two factors of a calibration.
+# Standard deviations of the weak normal priors of the two logarithms of a calibration.
 _CALIBRATION_DEVIATIONS = (0.5, 1.0)
-"""Standard deviations of the weak normal priors of the two logarithms of a calibration."""
 
 
 class Calibration(NamedTuple):
     """Factors that suit leave-one-out predictions."""
 
+    # Those of the mean and of the standard deviation of the latent functions.
     factors: tuple[float, float]
-    """Those of the mean and of the standard deviation of the latent functions."""
-    loss: float
-    """The log loss per row, with the penalties on the factors."""
+    loss: float  # The log loss per row, with the penalties on the factors.
 
 
 @dataclass(frozen=True)
@@ -459,8 +452,7 @@ class BoundObjective:
     prior: tuple[Array, Array]
     rounds: int = _ROUNDS
     tol: float = _ROUND_TOLERANCE
-    least: float = field(default=np.inf, init=False)
-    """The smallest value so far, per row."""
+    least: float = field(default=np.inf, init=False)  # The smallest value so far, per row.
 
     def __call__(self, vector: Array) -> Evaluation:
         """Evaluate, per row; only the first evaluation does not need time."""

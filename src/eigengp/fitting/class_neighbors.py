@@ -42,10 +42,9 @@ from eigengp.gp.vecchia import VecchiaPass
 from eigengp.gp.vecchia_posterior import VecchiaPosterior
 
 _LOCAL_ROUNDS, _LOCAL_TOLERANCE = 8, 1e-5
-_GROUP_SIZE = 100
-"""The number of rows of a group from which the first factors come."""
+_GROUP_SIZE = 100  # The number of rows of a group from which the first factors come.
+# Rounds over all rows; steps of the factors in each, for given leave-one-out moments.
 _ROUNDS, _INNER_ROUNDS, _STEP = 2, 12, 0.5
-"""Rounds over all rows; steps of the factors in each, for given leave-one-out moments."""
 _LEAST_VARIANCE = 1e-10
 _CHUNK = 256
 
@@ -64,12 +63,12 @@ class BoundLearner(LocalLearner):
         The prior variance to start from.
     """
 
+    # A label says less than a number, so that groups are larger than those of regression.
     plan: ClassVar[Sequence[Round]] = (
         Round(1_000, 200, 12, 10, 4, 0.12),
         Round(3_000, 400, 10, 10, 1, 0.3),
         Round(6_000, 600, 12, 12, 1, 0.5),
     )
-    """A label says less than a number, so that groups are larger than those of regression."""
     shortens = False
 
     likelihood: NonGaussian = field(kw_only=True)

@@ -55,41 +55,34 @@ from eigengp.kernels import (
 )
 from eigengp.kernels.base import get_lengthscale_range, with_lengthscale
 
+# The least number of rows for which it pays to load compiled loops, and the largest number that
+# they treat at once.
 _COMPILED_FROM, _MOST_AT_ONCE = 200, 500
-"""The least number of rows for which it pays to load compiled loops, and the largest number that
-they treat at once."""
-_SCREENED_ROWS = 300
-"""Rows on which candidate kernels are compared."""
+_SCREENED_ROWS = 300  # Rows on which candidate kernels are compared.
 _SCREENED_ON_DEVICE = 2_000
 _STEPS = 60
 _LAST_STEPS = 40
 _REWEIGHTED_STEPS = 15
 _TOLERANCE = 1e-7
+# Rougher kernels start at the lengthscales of the squared exponential, times this.
 _STRETCH = {RationalQuadratic: 1.0, Matern52: 1.3, Matern32: 1.7, Matern12: 4.0}
-"""Rougher kernels start at the lengthscales of the squared exponential, times this."""
-_MOST_DRAWS = 64
-"""The largest number of draws of kernel and noise, of which some are rejected."""
-_DRAW_WORK = 4_000_000
-"""The largest number of draws times N²."""
+_MOST_DRAWS = 64  # The largest number of draws of kernel and noise, of which some are rejected.
+_DRAW_WORK = 4_000_000  # The largest number of draws times N².
+# The noise variance of a further start: few rows of a function without noise have two optima.
 _LITTLE_NOISE = 1e-4
-"""The noise variance of a further start: few rows of a function without noise have two optima."""
-_NEGLIGIBLE = 20.0
-"""Optima with less evidence than the best by so many nats get no draws."""
-_APART = 0.5
-"""Optima at which no log parameter differs by more are one."""
-_ADDITIVE_WORK = 3_000_000
-"""The largest N²·D of kernels with functions of one input each."""
+_NEGLIGIBLE = 20.0  # Optima with less evidence than the best by so many nats get no draws.
+_APART = 0.5  # Optima at which no log parameter differs by more are one.
+_ADDITIVE_WORK = 3_000_000  # The largest N²·D of kernels with functions of one input each.
 _COVARIATE_POINTS = 50
 _WIDE_FROM = 10
-_FACTORS = (0.5, 10.0)
-"""The range of the factor that cross-validation may give."""
+_FACTORS = (0.5, 10.0)  # The range of the factor that cross-validation may give.
+# The largest number of rows from which kernel and noise are learned on a device.
 _MOST_ROWS_ON_DEVICE = 12_000
-"""The largest number of rows from which kernel and noise are learned on a device."""
+# The `max_time` from which 2,000 rows are learned from; an evaluation takes O(N³) time.
 _SECONDS_FOR_ALL = 25.0
-"""The `max_time` from which 2,000 rows are learned from; an evaluation takes O(N³) time."""
+# Fractions of `max_time` by which the comparison of kernels, that of mapped inputs, and learning
+# must end.
 _UNTIL = (0.4, 0.5, 0.8)
-"""Fractions of `max_time` by which the comparison of kernels, that of mapped inputs, and learning
-must end."""
 
 
 def learn_exact_of_few(run: Run, start: ExactGP) -> FitResult:

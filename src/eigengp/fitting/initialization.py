@@ -40,11 +40,10 @@ _NEIGHBOURS = 6
 # Of more rows than this and twice the number of points, one in several is used.
 _PLACING_ROWS = 10_000
 _SHORTENED = 8
-CLEARLY = 10.0
-"""The gain in nats for which an optimum from a short lengthscale is preferred."""
+CLEARLY = 10.0  # The gain in nats for which an optimum from a short lengthscale is preferred.
+# The shortest lengthscale that is tried, in distances of nearest rows: shorter ones isolate every
+# row.
 _LEAST_DISTANCES = 2.0
-"""The shortest lengthscale that is tried, in distances of nearest rows: shorter ones isolate every
-row."""
 
 
 def place_points(

@@ -20,8 +20,7 @@ from eigengp.gp.exact import ExactGP
 
 _MOST_DIRECTIONS = 24
 _STEP = 1e-3
-_WIDEST = 3.0
-"""The largest standard deviation of a log parameter in the Laplace approximation."""
+_WIDEST = 3.0  # The largest standard deviation of a log parameter in the Laplace approximation.
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from eigengp.kernels import KERNELS, Kernel, Stationary
 from eigengp.kernels.base import get_lengthscale_range
 
 _CANDIDATES = ("squared_exponential", "matern52", "matern32", "matern12")
+# All of so many rows are inducing points, or so many points of more rows.
 ALL_UP_TO, _POINTS = 500, 200
-"""All of so many rows are inducing points, or so many points of more rows."""
+# With one latent function and from so many to so many rows there are so many inducing points.
 _MORE_FROM, _MORE_UP_TO, _MORE_POINTS = 5_000, 200_000, 400
-"""With one latent function and from so many to so many rows there are so many inducing points."""
+# With `max_time`, N·C·M² is at most so many for each second, but there are so many points.
 _PRODUCTS_PER_SECOND, _LEAST_POINTS = 100_000_000, 20
-"""With `max_time`, N·C·M² is at most so many for each second, but there are so many points."""
 
 
 def refuse_settings(run: Run) -> None:

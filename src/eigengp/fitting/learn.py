@@ -50,20 +50,18 @@ from eigengp.gp.sparse_spectrum import SparseSpectrum
 from eigengp.kernels import KERNELS, Kernel, SquaredExponential, Stationary
 from eigengp.kernels.base import get_lengthscale_range
 
-_FIRST_NOISE = 0.1
-"""The noise variance to start from, relative to the variance of the targets."""
+_FIRST_NOISE = 0.1  # The noise variance to start from, relative to the variance of the targets.
 _FIRST_ROWS_PER_POINT = 10
+# The smallest and largest number of rows of the exact GP that a fit starts from.
 SUBSET_RANGE = (500, 2_000)
-"""The smallest and largest number of rows of the exact GP that a fit starts from."""
 
+# The largest number of rows for which the default on a GPU is the exact GP.
 EXACT_UP_TO_ON_GPU = 30_000
-"""The largest number of rows for which the default on a GPU is the exact GP."""
+# More rows than this are refused: the exact GP needs 16·N² bytes, and 32·N² on a GPU.
 _MOST_EXACT_ROWS = {"cpu": 20_000, "gpu": 60_000}
-"""More rows than this are refused: the exact GP needs 16·N² bytes, and 32·N² on a GPU."""
-_NEIGHBORS_FROM = 1_000
-"""With fewer rows the default has no neighbours."""
+_NEIGHBORS_FROM = 1_000  # With fewer rows the default has no neighbours.
+# With more rows, the default has no neighbours, because they need all rows in memory.
 _NEIGHBORS_UP_TO = 10_000_000
-"""With more rows, the default has no neighbours, because they need all rows in memory."""
 
 
 def learn(run: Run) -> FitResult:

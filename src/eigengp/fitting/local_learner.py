@@ -183,8 +183,7 @@ class LocalLearner:
     """
 
     plan: ClassVar[Sequence[Round]] = _ROUNDS
-    shortens: ClassVar[bool] = True
-    """Whether short lengthscales are tried."""
+    shortens: ClassVar[bool] = True  # Whether short lengthscales are tried.
 
     rows: RowBlock
     monitor: Monitor

@@ -22,13 +22,11 @@ from eigengp.gp.exact import ExactGP
 from eigengp.gp.linalg import FactorizationError, leave_one_out
 
 _FACTOR = 4.0
-_MOST_FACTORS = 4
-"""The noise variance is multiplied or divided by up to so many factors."""
+_MOST_FACTORS = 4  # The noise variance is multiplied or divided by up to so many factors.
+# The noise variance is not divided below this fraction of the variance of the targets.
 _LEAST_NOISE = 1e-4
-"""The noise variance is not divided below this fraction of the variance of the targets."""
 _GAIN = 0.05
-_ERRORS = 2.0
-"""The required improvement, relative to the squared errors, and in standard errors."""
+_ERRORS = 2.0  # The required improvement, relative to the squared errors, and in standard errors.
 
 
 def choose_noise(

@@ -51,24 +51,23 @@ from eigengp.gp.vecchia import VecchiaPass
 from eigengp.kernels import Kernel, Warped
 
 _LAST_ROUNDS, _RESUMED_TOLERANCE = 60, 1e-10
+# Rows, inducing points and iterations by which kernels are compared.
 _COMPARED_ROWS, _COMPARED_POINTS, _COMPARED_ITERATIONS = 1_000, 100, 20
-"""Rows, inducing points and iterations by which kernels are compared."""
-_HARDLY = 0.95
-"""Weights whose sum falls less than to this fraction are not compared."""
+_HARDLY = 0.95  # Weights whose sum falls less than to this fraction are not compared.
+# Ranges of standardised inputs that differ by less than this factor are alike.
 _RANGES_DIFFER = 2.0
-"""Ranges of standardised inputs that differ by less than this factor are alike."""
 _ITERATIONS, _TOLERANCE = 100, 1e-6
 _FIRST_ROWS, _GROWTH, _SUBSET_ITERATIONS = 3_000, 5, 30
+# With more rows than these, the last stage takes at most so many iterations.
 _STEPS = ((200_000, 5), (10_000, 50))
-"""With more rows than these, the last stage takes at most so many iterations."""
+# The largest number of iterations in a round in which kernels are learned from local GPs.
 _NEIGHBOR_STEPS = 15
-"""The largest number of iterations in a round in which kernels are learned from local GPs."""
+# The default has neighbours from so many to so many rows of two classes, and at most so many per
+# second of `max_time`.
 _NEIGHBOR_ROWS, _MOST_NEIGHBOR_ROWS, _NEIGHBOR_ROWS_PER_SECOND = ALL_UP_TO + 1, 100_000, 1_000
-"""The default has neighbours from so many to so many rows of two classes, and at most so many per
-second of `max_time`."""
+# Fractions of `max_time` by which the comparison of kernels, learning from subsets and from all
+# rows, and the last rounds must end.
 _UNTIL = (0.3, 0.55, 0.75, 0.85)
-"""Fractions of `max_time` by which the comparison of kernels, learning from subsets and from all
-rows, and the last rounds must end."""
 
 
 @dataclass(frozen=True)

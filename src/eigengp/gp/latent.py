@@ -35,12 +35,9 @@ _LEAST_VARIANCE = 1e-12
 class DensePosterior(NamedTuple):
     """The posterior of one latent function at few rows."""
 
-    mean: Array
-    """Shape (n,)."""
-    variance: Array
-    """Shape (n,)."""
-    divergence: float
-    """That from the prior."""
+    mean: Array  # Shape (n,).
+    variance: Array  # Shape (n,).
+    divergence: float  # That from the prior.
 
 
 @dataclass(frozen=True)

@@ -140,8 +140,7 @@ class StraightTail:
     """
 
     own: YeoJohnsonMap
-    end: float
-    """The largest target, or the smallest if the inverse grows faster there."""
+    end: float  # The largest target, or the smallest if the inverse grows faster there.
     upper: bool
 
     @classmethod
@@ -179,11 +178,11 @@ def learn_power_map(y: Array, weight: Array) -> StraightTail:
     return StraightTail.of(YeoJohnsonMap.of(y[some], weight[some]), y)
 
 
+# How maps with names are made from targets and their weights.
 MAPS: dict[str, Callable[[Array, Array], TargetMap]] = {
     "log": LogMap.of,
     "yeo-johnson": learn_power_map,
 }
-"""How maps with names are made from targets and their weights."""
 
 
 def measure_normality(own: TargetMap, y: Array, weight: Array) -> float:

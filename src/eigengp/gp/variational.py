@@ -48,10 +48,8 @@ from eigengp.kernels import KernelAdjoint, KernelColumns
 class Factors(NamedTuple):
     """The Gaussian factors `exp(β f − ½ ω f²)` of all rows."""
 
-    precision: Array
-    """`ω`, shape (N, C)."""
-    shift: Array
-    """`β`, shape (N, C)."""
+    precision: Array  # `ω`, shape (N, C).
+    shift: Array  # `β`, shape (N, C).
 
     def take(self, block: RowBlock, like: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return `ω` and `β` of a block, in the library and on the device of an array."""
@@ -68,8 +66,8 @@ class Factors(NamedTuple):
         )
 
 
+# Takes some rows, and mean and variance of the latent functions there, each of shape (n, C).
 Use = Callable[[slice, AnyArray, AnyArray], Array]
-"""Takes some rows, and mean and variance of the latent functions there, each of shape (n, C)."""
 
 
 class Exposure(NamedTuple):
@@ -82,10 +80,8 @@ class Exposure(NamedTuple):
 
 @dataclass(frozen=True)
 class _FactorSums(Additive):
-    A: Array
-    """`Φᵀ diag(ω_c) Φ`, shape (C, M, M)."""
-    b: Array
-    """`Φᵀ β_c`, shape (C, M)."""
+    A: Array  # `Φᵀ diag(ω_c) Φ`, shape (C, M, M).
+    b: Array  # `Φᵀ β_c`, shape (C, M).
 
 
 class TargetPosterior(ABC):

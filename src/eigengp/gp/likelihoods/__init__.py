@@ -27,10 +27,10 @@ __all__ = [
     "StudentT",
 ]
 
+# The non-Gaussian likelihoods that a regressor takes by name.
 LIKELIHOODS: dict[str, type[NonGaussian]] = {
     "student_t": StudentT,
     "poisson": Poisson,
     "negative_binomial": NegativeBinomial,
     "quantile": Quantile,
 }
-"""The non-Gaussian likelihoods that a regressor takes by name."""

@@ -30,8 +30,7 @@ from eigengp.backend.namespace import AnyArray, beside, namespace
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-_CHUNK = 1 << 17
-"""The largest number of values at quadrature nodes that exist at once."""
+_CHUNK = 1 << 17  # The largest number of values at quadrature nodes that exist at once.
 _BISECTIONS = 60
 _SEARCH_STEPS, _SEARCH_TOLERANCE = 14, 1e-3
 
@@ -39,12 +38,9 @@ _SEARCH_STEPS, _SEARCH_TOLERANCE = 14, 1e-3
 class Expectation(NamedTuple):
     """The expected log density of rows, or a lower bound of it, and its derivatives."""
 
-    value: Array
-    """`ℓ`, shape (n,)."""
-    by_mean: Array
-    """`∂ℓ/∂μ`, shape (n, C)."""
-    by_variance: Array
-    """`∂ℓ/∂v`, never positive, shape (n, C)."""
+    value: Array  # `ℓ`, shape (n,).
+    by_mean: Array  # `∂ℓ/∂μ`, shape (n, C).
+    by_variance: Array  # `∂ℓ/∂v`, never positive, shape (n, C).
 
 
 class NonGaussian(ABC):
@@ -53,19 +49,18 @@ class NonGaussian(ABC):
     `expect` is all that learning needs. `distribution` gives a regressor its predictions.
     """
 
-    n_latent: int = 1
-    """The number C of latent functions."""
+    n_latent: int = 1  # The number C of latent functions.
+    # Whether targets are standardised, as they may be where `f` has their unit.
     scales_targets: ClassVar[bool] = False
-    """Whether targets are standardised, as they may be where `f` has their unit."""
+    # Whether the prior means of the latent functions are learned.
     learns_offset: ClassVar[bool] = True
-    """Whether the prior means of the latent functions are learned."""
+    # Whether `expect` takes arrays of any library, and returns such.
     takes_any_library: ClassVar[bool] = False
-    """Whether `expect` takes arrays of any library, and returns such."""
+    # The positive parameters that are learned, and their bounds, for standardised targets if they
+    # are. None is a parameter that `start` estimates.
     learned: ClassVar[dict[str, tuple[float, float]]] = {}
-    """The positive parameters that are learned, and their bounds, for standardised targets if they
-    are. None is a parameter that `start` estimates."""
+    # The input that holds the exposure of each row; None is one for all rows.
     exposure: int | str | None = None
-    """The input that holds the exposure of each row; None is one for all rows."""
 
     def __post_init__(self) -> None:
         for name in self.learned:

@@ -19,12 +19,12 @@ from eigengp.gp.likelihoods.base import (
     expect_by_quadrature,
 )
 
+# The prior variance of a latent function to start from: probabilities between 0.02 and 0.98.
 _FIRST_VARIANCE = 4.0
-"""The prior variance of a latent function to start from: probabilities between 0.02 and 0.98."""
 _LEARNING_NODES, _PREDICTING_NODES = 64, 512
 _CHUNK = 1 << 21
+# The smallest variance of a latent function, and the largest value before `exp` overflows.
 _LEAST_VARIANCE, _LARGEST = 1e-12, 700.0
-"""The smallest variance of a latent function, and the largest value before `exp` overflows."""
 
 
 def make_weight(c: Array) -> Array:

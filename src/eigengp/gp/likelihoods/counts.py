@@ -14,8 +14,7 @@ from eigengp.gp.likelihoods.base import Expectation, NonGaussian
 from eigengp.gp.likelihoods.classes import make_weight
 
 _FIRST_VARIANCE = 1.0
-_LARGEST_EXPONENT = 60.0
-"""Logarithms of rates are cut here, so that no rate is infinite."""
+_LARGEST_EXPONENT = 60.0  # Logarithms of rates are cut here, so that no rate is infinite.
 
 
 class _Counts(NonGaussian):

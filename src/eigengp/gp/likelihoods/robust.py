@@ -14,8 +14,7 @@ from eigengp.gp.likelihoods.base import Expectation, NonGaussian
 
 _MAD_PER_DEVIATION = 0.6745
 _FIRST_NOISE = 0.1
-_LEAST_SPREAD = 1e-3
-"""The smallest robust spread of standardised targets to start from."""
+_LEAST_SPREAD = 1e-3  # The smallest robust spread of standardised targets to start from.
 
 
 class _Located(NonGaussian):
