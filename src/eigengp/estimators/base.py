@@ -474,8 +474,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         return self._scaling.restore_targets(X, standardised), std
 
     def _mean_alone(self, X: AnyArray) -> AnyArray:
-        own = self._target_map
-        return self._predict_values(X) if own is None else self._mean_and_std(X)[0]
+        return self._predict_values(X) if self._target_map is None else self._mean_and_std(X)[0]
 
     def _mean_and_std(self, X: AnyArray) -> tuple[AnyArray, AnyArray]:
         if self._target_map is None:
