@@ -87,6 +87,11 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
         yield "Learned", ", ".join(sizes)
     mapped = " of mapped inputs" * hasattr(model, "input_map_")
     yield "Kernel", kernel_in_words(model.kernel_) + mapped
+    if hasattr(model, "target_map_"):
+        yield (
+            "Targets",
+            f"transformed by {model.target_map_!r}, as are kernel and noise",
+        )
     if hasattr(model, "likelihood_"):
         yield "Likelihood", repr(model.likelihood_)
     else:

@@ -25,6 +25,7 @@ from eigengp.backend.namespace import on_host
 from eigengp.conformal import normal_half_width
 from eigengp.data.frames import encoded_inputs
 from eigengp.estimators.base import GPRegressor
+from eigengp.estimators.transformed import map_known
 from eigengp.gp.sensitivity import total_indices
 from eigengp.gp.variational import LatentPosterior
 
@@ -69,6 +70,9 @@ class Predictions:
     """The upper ends of the intervals, shape (n,)."""
     coverage_curve: tuple[Array, Array]
     """Probabilities of central intervals, and the fraction of targets inside those of each."""
+    normal: tuple[Array, Array, Array]
+    """The same targets, means and standard deviations where the predictions are normal: those of
+    transformed targets, if the model has a transform."""
 
     @property
     def inside(self) -> Any:
@@ -83,7 +87,8 @@ class Predictions:
         true, mean, std = (np.ravel(np.asarray(y, float)) for y in (y_true, y_pred, y_std))
         half = normal_half_width(level) * std
         curve = metrics.coverage_curve(true, mean, std)
-        return cls(true, mean, std, level, mean - half, mean + half, curve)
+        ends = mean - half, mean + half
+        return cls(true, mean, std, level, *ends, curve, (true, mean, std))
 
 
 def predict_rows(model: Any, X: Any, y: ArrayLike, level: float = 0.9) -> Predictions:
@@ -122,9 +127,11 @@ def predict_rows(model: Any, X: Any, y: ArrayLike, level: float = 0.9) -> Predic
             return normal
         ends: Any = partial(model.predict_interval, rows)
         if isinstance(model, GPRegressor) and not isinstance(model._posterior, LatentPosterior):
-            own = model._target_map  # Without predicting again, if that is enough.
-            values = (mean, std) if own is None else model._values_and_std(model._inputs(rows))
-            ends = partial(model._find_ends, *values)
+            values = mean, std
+            if model._target_map is not None:
+                values = model._values_and_std(model._inputs(rows))
+                normal = replace(normal, normal=(map_known(model, normal.y_true), *values))
+            ends = partial(model._find_ends, *values)  # Without predicting again.
         levels, _ = normal.coverage_curve
         if hasattr(model, "conformity_"):  # n rows guarantee at most n/(n + 1).
             levels = levels[levels <= model.conformity_.size / (model.conformity_.size + 1)]
@@ -550,11 +557,21 @@ def class_scores(
     }
 
 
+def measure_log_density(model: Any, X: Any, y: Array) -> Array | None:
+    """Return log densities of targets if a model transforms them; None if they are normal."""
+    if not hasattr(model, "target_map_"):
+        return None
+    with plain_inputs():
+        density: Array = model.log_density(plain_rows(model, X), y)
+    return density
+
+
 def scores(
     y: Array,
     prediction: tuple[Array, Array],
     interval: tuple[Array, Array],
     sample_weight: Array | None = None,
+    log_density: Array | None = None,
 ) -> dict[str, float | None]:
     """Return NMSE, RMSE, MNLP, CRPS, and the coverage of the intervals.
 
@@ -568,19 +585,24 @@ def scores(
         From `predict_interval`.
     sample_weight : array of shape (n,) or None
         Weights of the rows.
+    log_density : array of shape (n,) or None
+        The log predictive densities of the targets; None if predictions are normal.
 
     Returns
     -------
     scores : dict
         NMSE is None if all targets are equal.
     """
+    mnlp = metrics.mnlp(y, *prediction, sample_weight=sample_weight)
+    if log_density is not None:
+        mnlp = -float(np.average(log_density, weights=sample_weight))
     (mean, _), (lower, upper) = prediction, interval
     weight: dict[str, Any] = {"sample_weight": sample_weight}
     inside = (lower <= y) & (y <= upper)
     return {
         "nmse": metrics.nmse(y, mean, **weight) if np.ptp(y) > 0.0 else None,
         "rmse": float(root_mean_squared_error(y, mean, **weight)),
-        "mnlp": metrics.mnlp(y, *prediction, **weight),
+        "mnlp": mnlp,
         "crps": metrics.crps_gaussian(y, *prediction, **weight),
         "coverage": float(np.average(inside, weights=sample_weight)),
     }

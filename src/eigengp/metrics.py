@@ -241,6 +241,8 @@ class _ProbabilisticScorer(_BaseScorer):  # type: ignore[misc]
     ) -> Any:
         # `method_caller` shares plain predictions among scorers, which lack the deviations.
         self._warn_overlap("Parameters are set in the scorer and passed to it.", metadata)
+        if self._score_func is mnlp and (density := _find_log_density(estimator, X, y_true)):
+            return self._sign * -float(np.average(*density, weights=metadata.get("sample_weight")))
         mean, std = _predict_with_std(estimator, X)
         return self._sign * self._score_func(y_true, mean, std, **{**self._kwargs, **metadata})
 
@@ -315,6 +317,14 @@ def _calibration_error(
 nmse_scorer = make_scorer(nmse, greater_is_better=False)
 mnlp_scorer = make_probabilistic_scorer(mnlp, greater_is_better=False)
 crps_scorer = make_probabilistic_scorer(crps_gaussian, greater_is_better=False)
+
+
+def _find_log_density(estimator: Any, X: Any, y: Any) -> tuple[Array] | None:
+    """Return log densities by a regressor of transformed targets; None if it is another."""
+    own = getattr(estimator, "best_estimator_", estimator)
+    if hasattr(own, "steps"):
+        X, own = own[:-1].transform(X) if len(own) > 1 else X, own[-1]
+    return (own.log_density(X, y),) if hasattr(own, "target_map_") else None
 
 
 def _predict_with_std(estimator: Any, X: Any) -> tuple[ArrayLike, ArrayLike]:

@@ -30,7 +30,6 @@ from eigengp.data.open import (
     MERGE_UP_TO,
     check_inputs,
     check_same_place,
-    follows_dispatch,
     is_out_of_core,
     open_dataset,
 )
@@ -44,6 +43,8 @@ from eigengp.estimators.transformed import (
     compute_log_density,
     differentiate,
     map_covariance,
+    map_known,
+    predict_values,
 )
 from eigengp.fitting.run import FitResult, FitWarning, Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings, Stochastic
@@ -540,11 +541,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             self._half_width(coverage)  # Checks it.
             tail = 0.5 * (1.0 - coverage)
             return self.predict_quantile(X, tail), self.predict_quantile(X, 1.0 - tail)
-        if not isinstance(X, np.ndarray) and (is_dask(X) or is_out_of_core(X)):
-            values, std = predict_out_of_core(self, X, "_values_and_std")
-        else:
-            values, std = self._values_and_std(self._inputs(X, "predict_interval"))
-        return self._find_ends(values, std, coverage)
+        return self._find_ends(*predict_values(self, X, "predict_interval"), coverage)
 
     def _find_ends(self, values: AnyArray, std: AnyArray, coverage: float) -> tuple[Any, Any]:
         """Return the ends of the intervals of targets with normal values."""
@@ -578,7 +575,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
             return self._scaling.restore_targets(X, values)
         own = self._target_map
         if level == 0.5 and own is not None:
-            return own.targets(self._predict_values(self._inputs(X, "predict_quantile")))
+            return own.targets(predict_values(self, X, "predict_quantile")[0])
         if level == 0.5:
             return self.predict(X)
         return self.predict_interval(X, abs(2.0 * level - 1.0))[int(level > 0.5)]
@@ -607,10 +604,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         mean, std = map(on_host, self._values_and_std(self._inputs(X, "calibrate")))
         if mean.ndim == 2:
             raise ValueError("calibrate is for one output; fit and calibrate each output alone.")
-        targets, own = on_host(y) if follows_dispatch(y) else y, self._target_map
-        if own is not None:
-            targets = own.values(np.asarray(targets, dtype=np.float64))
-        self.conformity_ = conformity(targets, mean, std)
+        self.conformity_ = conformity(map_known(self, y), mean, std)
         return self
 
     def log_density(self, X: ArrayLike, y: ArrayLike) -> Array:
@@ -667,7 +661,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         """
         X = self._inputs(X, "predict_gradient")
         if self._target_map is not None:
-            both = differentiate(self, cast(on_host(X), "float64"))
+            both = differentiate(self, X)
             return both if return_variance else both[0]
         scaling, posterior = self._scaling, self._posterior
         mean = scaling.restore_gradient(X, self._by_blocks(posterior.mean_gradient, X))

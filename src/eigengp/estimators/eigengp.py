@@ -69,7 +69,7 @@ def _keeps_no_rows(estimator: EigenGPRegressor) -> bool:
             f"partial_fit is for Gaussian noise, and not for likelihood={own!r}, whose posterior "
             "is found by rounds over all rows; call fit with all rows."
         )
-    if getattr(own, "transform", None) is not None:
+    if getattr(own, "transform", None) is not None or hasattr(estimator, "target_map_"):
         raise AttributeError("partial_fit takes targets without a transform; call fit.")
     if estimator.residual in ("neighbors", "exact"):
         raise AttributeError(

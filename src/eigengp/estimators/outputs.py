@@ -46,6 +46,8 @@ class Outputs:
                 "Several outputs have Gaussian noise: use likelihood='auto' or 'gaussian', or fit "
                 "one output at a time."
             )
+        if settings.transform not in (None, "auto"):
+            raise ValueError("Several outputs are not transformed; fit one output at a time.")
         if settings.noise_variance is not None:
             raise ValueError("Several outputs learn their noise variances; use 'gaussian'.")
         if settings.reading.mean != "constant":
@@ -53,7 +55,7 @@ class Outputs:
         centre, scale = self.scaling
         reading = settings.reading._replace(in_memory=True, scales_targets=False)
         likelihood = Coregionalized((self.values - centre) / scale)
-        return replace(settings, likelihood=likelihood, reading=reading)
+        return replace(settings, likelihood=likelihood, reading=reading, transform=None)
 
     def restore(self, result: FitResult) -> FitResult:
         """Return the result of a fit in the units of the outputs."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import _check_y, check_consistent_length
+from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
 
 from eigengp._typing import Array
-from eigengp.backend.namespace import AnyArray, cast, namespace, on_host
+from eigengp.backend.namespace import AnyArray, beside, cast, namespace, on_host
 from eigengp.backend.threads import use_one_blas_thread
-from eigengp.data.open import follows_dispatch
+from eigengp.data.dask_source import is_dask
+from eigengp.data.open import follows_dispatch, is_out_of_core
+from eigengp.data.out_of_core import predict_out_of_core
 from eigengp.gp.target_maps import compute_mean_slope, compute_moments
 from eigengp.gp.variational import TargetPosterior
 
-_STEP = 1e-5  # The step of differences, in standard deviations of an input.
+_STEP = 1e-4  # The step of differences, in standard deviations.
 
 
 def map_covariance(model: Any, X: AnyArray, cov: AnyArray) -> AnyArray:
@@ -23,15 +25,67 @@ def map_covariance(model: Any, X: AnyArray, cov: AnyArray) -> AnyArray:
     return cov * root[:, None] * root
 
 
-def differentiate(model: Any, X: Array) -> tuple[Array, Array]:
-    """Return central differences of mean and variance of targets, each of shape (n, D)."""
-    spread = model._scaling.input_spread
-    steps = np.diag(_STEP * np.where(spread > 0.0, spread, model._scaling.input_scale))
-    found = np.empty((2, *X.shape))
-    for d, step in enumerate(steps):
-        (above, high), (below, low) = (model._mean_and_std(X + s) for s in (step, -step))
-        found[:, :, d] = np.stack([above - below, high**2 - low**2]) / (2.0 * step[d])
-    return found[0], found[1]
+def differentiate(model: Any, X: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Return the derivatives of mean and variance of targets by the inputs, each (n, D).
+
+    By the chain rule, from those of mean and standard deviation of values.
+    """
+    values, std = map(on_host, model._values_and_std(X))
+    rows = cast(on_host(X), "float64")
+    by_mean, by_std = (
+        (_find_moments(model, values + a, std + b) - _find_moments(model, values - a, std - b))
+        / (2.0 * _STEP * std)
+        for a, b in ((_STEP * std, 0.0), (0.0, _STEP * std))
+    )
+    slopes = model._by_blocks(model._posterior.mean_gradient, rows)
+    slopes, bends = model._scaling.restore_gradient(rows, slopes), _find_std_gradient(model, rows)
+    found = by_mean[:, :, None] * slopes + by_std[:, :, None] * bends
+    return beside(found[0], X), beside(found[1], X)
+
+
+def _find_moments(model: Any, values: Array, std: Array) -> Array:
+    """Return mean and variance of targets, shape (2, n)."""
+    mean, deviation = compute_moments(model.target_map_, values, std)
+    return np.stack([mean, deviation**2])
+
+
+def _find_std_gradient(model: Any, X: Array) -> Array:
+    """Return the derivative of the standard deviation of values, without what is missing, (n, D).
+
+    It is that of the posterior, or of differences if heteroscedastic noise has none.
+    """
+    scaling = model._scaling
+    variance = on_host(model._mean_and_variance(X)[1])
+    try:
+        own = model._by_blocks(model._posterior.variance_gradient, X)
+        return scaling.restore_gradient(X, own) / (2.0 * np.sqrt(variance))[:, None]
+    except ValueError:
+        spread, found = scaling.input_spread, np.empty(X.shape)
+        for d, step in enumerate(np.diag(_STEP * np.where(spread > 0.0, spread, 1.0))):
+            high, low = (np.sqrt(model._mean_and_variance(X + s)[1]) for s in (step, -step))
+            found[:, d] = scaling.target_scale * (high - low) / (2.0 * step[d])
+        return found
+
+
+def predict_values(model: Any, X: Any, method: str) -> tuple[AnyArray, AnyArray]:
+    """Return mean and standard deviation of the values of targets, of arrays, files or Dask."""
+    if not isinstance(X, np.ndarray) and (is_dask(X) or is_out_of_core(X)):
+        check_is_fitted(model)
+        found: tuple[AnyArray, AnyArray] = predict_out_of_core(model, X, "_values_and_std")
+        return found
+    own: tuple[AnyArray, AnyArray] = model._values_and_std(model._inputs(X, method))
+    return own
+
+
+def map_known(model: Any, y: Any) -> Any:
+    """Return the values of known targets, which must have some."""
+    targets, own = on_host(y) if follows_dispatch(y) else y, model._target_map
+    if own is None:
+        return targets
+    values = own.values(np.asarray(targets, dtype=np.float64))
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"y has targets that are not finite under the transform {own!r}.")
+    return values
 
 
 def average(model: Any, X: Any, weights: Any) -> tuple[float, float]:
@@ -64,6 +118,7 @@ def average(model: Any, X: Any, weights: Any) -> tuple[float, float]:
 
 def compute_log_density(model: Any, X: Any, y: Any) -> Array:
     """Return `ln N(m(y) | μ, s²) + ln m′(y)` at rows, shape (n,)."""
+    check_is_fitted(model)
     if isinstance(model._posterior, TargetPosterior) or np.ndim(model._scaling.target_scale):
         raise ValueError("log_density is for one output with Gaussian noise.")
     y = on_host(y) if follows_dispatch(y) else y

@@ -24,6 +24,7 @@ from eigengp.fitting.learn import choose_residual, make_start
 from eigengp.fitting.model_selection import Decision
 from eigengp.fitting.run import Run, begin_run
 from eigengp.fitting.settings import LBFGS, Settings
+from eigengp.gp.linalg import FactorizationError
 from eigengp.gp.target_maps import (
     MAPS,
     TargetMap,
@@ -31,13 +32,14 @@ from eigengp.gp.target_maps import (
     check_map,
     compute_moments,
 )
+from eigengp.kernels import Kernel
 
-# The largest numbers of rows from which the GP is learned, and that are left out.
-_ROWS = 300, 2_000
-# The standard errors by which predictions must be better.
-_ERRORS = 2.0
+# The largest numbers of rows from which the GP is learned, and that are left out; with `max_time`.
+_ROWS, _ROWS_IN_TIME = (300, 2_000), (300, 1_000)
+# The required improvement in nats per row, and in standard errors.
+_LEAST_GAIN, _ERRORS = 0.01, 2.0
 # The least `max_time` with which maps are compared.
-_SHORTEST_FIT = 2.0
+_SHORTEST_FIT = 5.0
 _SAME = YeoJohnsonMap(1.0)
 # What a summary has of each column, the target last.
 _COLUMNS = ("mean", "squares", "low", "high")
@@ -58,7 +60,8 @@ def transform_targets(dataset: Dataset, settings: Settings) -> tuple[Dataset, li
     rows: Any = dataset.rows
     if asked == "auto":
         short = settings.max_time is not None and settings.max_time < _SHORTEST_FIT
-        if short or settings.learns_nothing or mean not in ("constant", "zero"):
+        given = settings.learns_nothing or isinstance(settings.kernel, Kernel)
+        if short or given or dataset.has_two_values or mean not in ("constant", "zero"):
             return dataset, []
     if not isinstance(rows, ArraySource):
         raise TypeError(
@@ -90,12 +93,16 @@ def map_targets(dataset: Dataset, own: TargetMap, settings: Settings) -> Dataset
     scaling = replace(dataset.scaling, **units)
     learned, _ = reweight(rows, summary, options.weight)
     assert isinstance(learned, ArraySource)
-    weight = learned.sample_weight
-    slopes = own.log_slope(y)
+    weight, slopes, source = learned.sample_weight, own.log_slope(y), dataset.source
+    if isinstance(source, ArraySource):  # Whose inputs need no second copy.
+        values = (on_host(rows.y) - scaling.target_centre) / scaling.target_scale
+        source = replace(source, y=beside(values, source.y))
+    else:
+        source = standardize_rows(learned, scaling, options.memory)
     return replace(
         dataset,
         rows=rows,
-        source=standardize_rows(learned, scaling, options.memory),
+        source=source,
         scaling=scaling,
         summary=summary,
         target_map=own,
@@ -124,8 +131,11 @@ def _choose(dataset: Dataset, own: TargetMap, settings: Settings) -> tuple[Datas
     if settings.noise == "auto" and residual not in ("exact", "neighbors"):
         return dataset, []
     mapped = map_targets(dataset, own, settings)
-    before, after = _score(dataset, brief, _SAME), _score(mapped, brief, own)
-    better = _is_clear(after[0] - before[0])
+    try:
+        before, after = _score(dataset, brief, _SAME), _score(mapped, brief, own)
+    except FactorizationError:
+        return dataset, []
+    better = _is_clear(after[0] - before[0], _LEAST_GAIN)
     if residual == "neighbors":  # Many rows show how noise depends on the input, and its quantiles.
         better = better and _is_clear(before[1] - after[1])
     losses = {"None": -float(before[0].mean()), "yeo-johnson": -float(after[0].mean())}
@@ -137,8 +147,9 @@ def _choose(dataset: Dataset, own: TargetMap, settings: Settings) -> tuple[Datas
 def _score(dataset: Dataset, settings: Settings, own: TargetMap) -> tuple[Array, Array]:
     """Return leave-one-out log densities and squared errors of some rows, times their weights."""
     order = np.random.RandomState(0).permutation(dataset.n_rows)
+    counts = _ROWS if settings.max_time is None else _ROWS_IN_TIME
     with begin_run(dataset, settings) as run:
-        few, rows = (run.source.take(order[:count]) for count in _ROWS)
+        few, rows = (run.source.take(order[:count]) for count in counts)
         mean, variance = predict_left_out(run, make_start(run), few, rows)
     unit, centre = dataset.scaling.target_scale, dataset.scaling.target_centre
     values, mean, std = centre + unit * rows.y, centre + unit * mean, unit * np.sqrt(variance)
@@ -148,6 +159,6 @@ def _score(dataset: Dataset, settings: Settings, own: TargetMap) -> tuple[Array,
     return rows.weight * density, rows.weight * squares
 
 
-def _is_clear(gains: Array) -> bool:
-    """Return whether a sum of gains is more than two standard errors above zero."""
-    return bool(gains.sum() > _ERRORS * np.sqrt(gains @ gains))
+def _is_clear(gains: Array, least: float = 0.0) -> bool:
+    """Return whether a sum of gains is more than two standard errors above zero, and large."""
+    return bool(gains.sum() > max(_ERRORS * np.sqrt(gains @ gains), least * gains.size))

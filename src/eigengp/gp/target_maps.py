@@ -133,20 +133,23 @@ def _take_root(t: AnyArray, power: float) -> AnyArray:
 
 @dataclass(frozen=True)
 class StraightTail:
-    """A map, beyond an end of the targets continued as a straight line.
+    """A map that is continued as a straight line beyond the targets, where its inverse is steep.
 
     The inverse of a map of skewed targets grows faster and faster beyond the targets, and means of
-    uncertain predictions would be as large as it pleases.
+    uncertain predictions would be as large as it pleases. The line begins one standard deviation of
+    the values beyond the last target, so that a new largest target is not called a surprise.
     """
 
     own: YeoJohnsonMap
-    end: float  # The largest target, or the smallest if the inverse grows faster there.
+    end: float  # Where the line begins.
     upper: bool
 
     @classmethod
     def of(cls, own: YeoJohnsonMap, y: Array) -> Self:
         """Continue a map of these targets beyond the end where its inverse is steeper."""
-        ends = np.array([y.min(), y.max()])
+        values = own.values(y)
+        spread = np.array([-1.0, 1.0]) * np.std(values)
+        ends = own.targets(np.array([values.min(), values.max()]) + spread)
         upper = int(np.diff(own.log_slope(ends))[0] < 0.0)
         return cls(own, float(ends[upper]), bool(upper))
 

@@ -306,7 +306,7 @@ def _draw_calibration(both: Any, found: Predictions) -> None:
     left.plot(*found.coverage_curve, label="model", **curve)
     left.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     left.set(xlabel="probability of the interval", ylabel="fraction of targets inside")
-    density, edges = pit_histogram(found.y_true, found.y_pred, found.y_std, _BINS)
+    density, edges = pit_histogram(*found.normal, _BINS)
     half = float(_BINS * _find_chance(np.array(1.0 / _BINS), n_rows))
     right.axhspan(1.0 - half, 1.0 + half, color="0.85", linewidth=0, zorder=0)
     right.axhline(1.0, zorder=3, **ideal)

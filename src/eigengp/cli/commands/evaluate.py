@@ -62,7 +62,8 @@ def compute_scores(model: Any, rows: Any, level: float) -> dict[str, float | Non
         if hasattr(model, "classes_"):
             return inspection.class_scores(y, model.predict_proba(X), model.classes_, weights)
         prediction, interval = model.predict(X, return_std=True), model.predict_interval(X, level)
-    return inspection.scores(y, prediction, interval, weights)
+    density = inspection.measure_log_density(model, X, y)
+    return inspection.scores(y, prediction, interval, weights, density)
 
 
 def show_scores(out: Session, scores: dict[str, float | None], level: float, title: str) -> None:

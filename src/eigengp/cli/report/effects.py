@@ -51,13 +51,13 @@ def rank_inputs(model: Any, rows: Rows) -> list[Importance]:
 def predict_band(model: Any, X: Array, coverage: float) -> tuple[Array, Array, Array]:
     """Return predictions with the ends of their intervals, for each class if there are classes.
 
-    Those of a regression are the middles of its prediction intervals, shape (n,). Probabilities,
+    Those of a regression have the shape (n,). Probabilities, of
     shape (n, C), have central credible intervals: with two classes these are quantiles of the
     latent function, else those of draws.
     """
     if not hasattr(model, "classes_"):
         lower, upper = map(np.asarray, model.predict_interval(X, coverage))
-        return 0.5 * (lower + upper), lower, upper
+        return np.asarray(model.predict(X)), lower, upper
     mean, variance = model._by_blocks(model._posterior.latent, X)
     p, half = model.likelihood_.predict_classes(mean, variance), normal_half_width(coverage)
     if mean.shape[1] == 1:

@@ -17,7 +17,8 @@ def collect(model: Any, rows: Rows, inputs: Sequence[Input], coverage: float) ->
     """Compute what a page about a regression shows; `inputs` are the most important first."""
     found = inspection.predict_rows(model, rows.X, rows.y, coverage)
     predicted, interval = (found.y_pred, found.y_std), (found.lower, found.upper)
-    pit, shown = metrics.pit_histogram(rows.y, *predicted), sample_rows(rows.y.size, _DRAWN_ROWS)
+    pit, shown = metrics.pit_histogram(*found.normal), sample_rows(rows.y.size, _DRAWN_ROWS)
+    density = inspection.measure_log_density(model, rows.X, rows.y)
     dependence = effects.compute_partial_dependence(model, rows, inputs, coverage)
     spectrum = effects.compute_spectrum(model, rows, inputs)
     explorer = effects.compute_slices(model, rows, inputs, coverage)
@@ -35,7 +36,7 @@ def collect(model: Any, rows: Rows, inputs: Sequence[Input], coverage: float) ->
     return {
         "template": "report.html",
         "predictions": found,
-        "scores": inspection.scores(rows.y, predicted, interval, rows.weight),
+        "scores": inspection.scores(rows.y, predicted, interval, rows.weight, density),
         "pit": pit,
         "sharpness": metrics.sharpness(found.y_std),
         "shown": shown,
