@@ -169,7 +169,7 @@ def test_whole_weights_are_repeated_rows(name: str) -> None:
     # Rows that differ a little in their targets are not merged when they are read.
     nearly = np.repeat(y, count) + 1e-10 * rng.normal(size=count.sum())
     repeated = METHODS[name].fit(np.repeat(X, count, axis=0), nearly)
-    new = np.linspace(-2.5, 2.5, 20)[:, None]
+    new = np.linspace(-2.0, 2.0, 20)[:, None]
     expected = *repeated.predict(new, return_std=True), repeated.log_marginal_likelihood_
     weighted = METHODS[name].fit(X, y, sample_weight=count.astype(float))
     found = *weighted.predict(new, return_std=True), weighted.log_marginal_likelihood_

@@ -208,7 +208,7 @@ class ExactFit:
         An input that numbers subjects, or along which the function oscillates, is not found from
         lengthscales that are alike for all inputs.
         """
-        short = shorten_lengthscales(best.model.kernel, few.X)
+        short = shorten_lengthscales(best.model.kernel, few.X, dense=True)
         trials = [replace(best.model, kernel=each) for each in short]
         if not trials:
             return best

@@ -186,11 +186,11 @@ def draw_kernels(
         yield with_lengthscale(unit, length, rng)
 
 
-def shorten_lengthscales(kernel: Kernel, X: Array) -> Iterator[Kernel]:
+def shorten_lengthscales(kernel: Kernel, X: Array, dense: bool = False) -> Iterator[Kernel]:
     """Yield kernels with a short lengthscale of one input, for up to eight with the longest ones.
 
     An input along which the function oscillates is not found from long lengthscales. Where rows
-    are dense enough to show shorter ones than are plausible, all inputs get these at once.
+    are dense enough to show shorter ones than are plausible, all inputs get these at once: `dense`.
     """
     if not isinstance(kernel, Stationary) or kernel.active_dims is not None:
         return
@@ -201,8 +201,7 @@ def shorten_lengthscales(kernel: Kernel, X: Array) -> Iterator[Kernel]:
             own = np.arange(D) if kernel.groups is None else np.array(kernel.groups)
             lengths = np.where(own == own[d], short, kernel.lengthscale)
             yield replace(kernel, lengthscale=lengths)
-    least = find_least_lengthscale(X)
-    if least < short:
+    if dense and (least := find_least_lengthscale(X)) < short:
         yield replace(kernel, lengthscale=np.full(D, least))
 
 

@@ -323,7 +323,8 @@ class LocalLearner:
         It must also be better than what as many steps find from the lengthscales as they are.
         """
         kernel, X = best.kernel, np.concatenate([rows.X for rows in groups])
-        short: list[Any] = list(shorten_lengthscales(kernel, X)) if self._has_time else []
+        dense = shorten_lengthscales(kernel, X, dense=True)
+        short: list[Any] = list(dense) if self._has_time else []
         n = sum(float(rows.weight.sum()) for rows in groups)
         given: Any = start.kernel
         own = own._replace(steps=_TRIED_STEPS)
