@@ -520,7 +520,8 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
 
         Without `calibrate`, the interval is `mean ± c·std`. The factor c is a normal quantile or,
         if the fit considered heteroscedastic noise, that quantile of the leave-one-out errors in
-        units of their standard deviations (`leave_one_out_errors_`). In both cases the coverage is
+        units of their standard deviations (`leave_one_out_errors_`). With transformed targets, it
+        is that interval of the transformed target, mapped back. In all cases the coverage is
         correct only if the model is. After `calibrate` the coverage is at least the given one for
         any distribution, on average over new rows that are exchangeable with the calibration rows.
 

@@ -171,9 +171,9 @@ class EigenGPRegressor(InducingPointRegressor):
         variance. "heteroscedastic" multiplies the predictive variance by an input-dependent factor,
         which is fitted to leave-one-out errors and kept only if it clearly improves the
         leave-one-out density; it needs at least 100 rows. "auto" is "heteroscedastic" if the
-        residual is "exact" or "neighbors", and "gaussian" otherwise.
-        `Gaussian(variance=…)` and `Heteroscedastic(variance=…)` also set the initial noise
-        variance.
+        residual is "exact" or "neighbors", and "gaussian" otherwise. It also transforms skewed
+        targets where leave-one-out predictions are clearly better then. `Gaussian(…)` and
+        `Heteroscedastic(…)` set an initial noise variance, or a transform.
 
         "student_t", "poisson", "negative_binomial" and "quantile", or `StudentT`, `Poisson`,
         `NegativeBinomial` and `Quantile` with parameters, are fitted by a lower bound of the log
@@ -267,13 +267,14 @@ class EigenGPRegressor(InducingPointRegressor):
 
     Notes
     -----
-    Attributes are in the units of the data. The exact GP has no `inducing_points_`, `weights_`,
+    Attributes are in the units of the data; with a `target_map_`, those that depend on the units of
+    the targets refer to transformed targets. The exact GP has no `inducing_points_`, `weights_`,
     `eigenvalues_` and `jitter_`.
 
     The exact GP (`residual="exact"`) has weak log-normal priors on kernel hyperparameters and noise
     variance. Candidate kernels are compared on at most 300 rows, by the Laplace approximation to
     their evidence. Predictions are averaged over draws from the Laplace approximation to the
-    posterior of the hyperparameters: 32 for up to 350 rows, 16 for 500, fewer for up to 1,400, and
+    posterior of the hyperparameters: up to 64 for 250 rows, 16 for 500, fewer for up to 1,400, and
     the mode alone beyond. Up to 300 rows they come from all candidates, in proportion to their
     evidence. `kernel_`, `noise_variance_` and `log_marginal_likelihood_` are those of the most
     probable hyperparameters. Beyond 2,000 rows (12,000 on a GPU), kernel hyperparameters and noise
