@@ -13,7 +13,7 @@ from eigengp.backend.threads import use_one_blas_thread
 from eigengp.data.dask_source import is_dask
 from eigengp.data.open import follows_dispatch, is_out_of_core
 from eigengp.data.out_of_core import predict_out_of_core
-from eigengp.gp.target_maps import compute_mean_slope, compute_moments
+from eigengp.gp.target_maps import compute_moments
 from eigengp.gp.variational import TargetPosterior
 
 _STEP = 1e-4  # The step of differences, in standard deviations.
@@ -32,21 +32,23 @@ def differentiate(model: Any, X: AnyArray) -> tuple[AnyArray, AnyArray]:
     """
     values, std = map(on_host, model._values_and_std(X))
     rows = cast(on_host(X), "float64")
-    by_mean, by_std = (
-        (_find_moments(model, values + a, std + b) - _find_moments(model, values - a, std - b))
-        / (2.0 * _STEP * std)
-        for a, b in ((_STEP * std, 0.0), (0.0, _STEP * std))
-    )
+    by_mean, by_std = _differentiate_moments(model, values, std)
     slopes = model._by_blocks(model._posterior.mean_gradient, rows)
     slopes, bends = model._scaling.restore_gradient(rows, slopes), _find_std_gradient(model, rows)
     found = by_mean[:, :, None] * slopes + by_std[:, :, None] * bends
     return beside(found[0], X), beside(found[1], X)
 
 
-def _find_moments(model: Any, values: Array, std: Array) -> Array:
-    """Return mean and variance of targets, shape (2, n)."""
-    mean, deviation = compute_moments(model.target_map_, values, std)
-    return np.stack([mean, deviation**2])
+def _differentiate_moments(model: Any, values: Array, std: Array) -> tuple[Array, Array]:
+    """Return derivatives of mean and variance of targets by those of values, each (2, n)."""
+
+    def moments(a: float, b: float) -> Array:
+        mean, deviation = compute_moments(model.target_map_, values + a * std, std + b * std)
+        return np.stack([mean, deviation**2])
+
+    step, unit = _STEP, 2.0 * _STEP * std
+    by_mean = (moments(step, 0.0) - moments(-step, 0.0)) / unit
+    return by_mean, (moments(0.0, step) - moments(0.0, -step)) / unit
 
 
 def _find_std_gradient(model: Any, X: Array) -> Array:
@@ -106,7 +108,7 @@ def average(model: Any, X: Any, weights: Any) -> tuple[float, float]:
     with use_one_blas_thread():
         if own is not None:
             values, std = model._values_and_std(distinct)
-            slopes = compute_mean_slope(own, values, std)
+            slopes = _differentiate_moments(model, values, std)[0][0]
             total = float(shares @ compute_moments(own, values, std)[0])
         inputs = scaling.transform_inputs(distinct)
         mean, variance = model._posterior.average(inputs, shares * slopes)

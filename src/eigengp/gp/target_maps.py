@@ -209,14 +209,6 @@ def compute_moments(own: TargetMap, mean: AnyArray, std: AnyArray) -> tuple[AnyA
     return middle + first, namespace(mean).sqrt(positive(second - first * first))
 
 
-def compute_mean_slope(own: TargetMap, mean: Array, std: Array) -> Array:
-    """Return the derivative of the mean of targets by the mean of their values."""
-    slopes = np.zeros_like(mean)
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        slopes += weight * np.exp(-own.log_slope(_bound(own, mean + node * std)))
-    return slopes
-
-
 def _bound(own: TargetMap, t: AnyArray) -> AnyArray:
     """Return targets of which the squares are numbers, however far a map stretches."""
     return namespace(t).clip(own.targets(t), -_LARGEST, _LARGEST)
