@@ -90,7 +90,7 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     if hasattr(model, "target_map_"):
         yield (
             "Targets",
-            f"transformed by {model.target_map_!r}, as are kernel and noise",
+            f"transformed, as are kernel and noise: {model.target_map_}",
         )
     if hasattr(model, "likelihood_"):
         yield "Likelihood", repr(model.likelihood_)

@@ -86,6 +86,9 @@ class YeoJohnsonMap:
     power: float
     unit: float = 1.0
 
+    def __str__(self) -> str:
+        return f"power {self.power:.3g} of Yeo and Johnson, in units of {self.unit:.4g}"
+
     @classmethod
     def of(cls, y: Array, weight: Array) -> Self:
         """Learn λ, to three digits: rounding of sums must not decide what is learned from it."""
@@ -152,6 +155,9 @@ class StraightTail:
         ends = own.targets(np.array([values.min(), values.max()]) + spread)
         upper = int(np.diff(own.log_slope(ends))[0] < 0.0)
         return cls(own, float(ends[upper]), bool(upper))
+
+    def __str__(self) -> str:
+        return str(self.own)
 
     def _cut(self, x: AnyArray, end: float) -> AnyArray:
         return namespace(x).where(x < end if self.upper else x > end, x, end)
