@@ -34,12 +34,12 @@ from eigengp.gp.target_maps import (
 )
 from eigengp.kernels import Kernel
 
-# The largest numbers of rows from which the GP is learned, and that are left out; with `max_time`.
-_ROWS, _ROWS_IN_TIME = (300, 2_000), (300, 1_000)
+# The largest numbers of rows from which the GP is learned, and that are left out.
+_ROWS = 300, 2_000
 # The required improvement in nats per row, and in standard errors.
 _LEAST_GAIN, _ERRORS = 0.01, 2.0
-# The least `max_time` with which maps are compared.
-_SHORTEST_FIT = 5.0
+# The largest number of rows with which maps are compared, for each second of `max_time`.
+_COMPARED_PER_SECOND = 200
 _SAME = YeoJohnsonMap(1.0)
 # What a summary has of each column, the target last.
 _COLUMNS = ("mean", "squares", "low", "high")
@@ -59,7 +59,8 @@ def transform_targets(dataset: Dataset, settings: Settings) -> tuple[Dataset, li
     asked, mean = settings.transform, settings.reading.mean
     rows: Any = dataset.rows
     if asked == "auto":
-        short = settings.max_time is not None and settings.max_time < _SHORTEST_FIT
+        seconds = np.inf if settings.max_time is None else settings.max_time
+        short = dataset.n_rows > _COMPARED_PER_SECOND * seconds
         given = settings.learns_nothing or isinstance(settings.kernel, Kernel)
         if short or given or dataset.has_two_values or mean not in ("constant", "zero"):
             return dataset, []
@@ -147,9 +148,8 @@ def _choose(dataset: Dataset, own: TargetMap, settings: Settings) -> tuple[Datas
 def _score(dataset: Dataset, settings: Settings, own: TargetMap) -> tuple[Array, Array]:
     """Return leave-one-out log densities and squared errors of some rows, times their weights."""
     order = np.random.RandomState(0).permutation(dataset.n_rows)
-    counts = _ROWS if settings.max_time is None else _ROWS_IN_TIME
     with begin_run(dataset, settings) as run:
-        few, rows = (run.source.take(order[:count]) for count in counts)
+        few, rows = (run.source.take(order[:count]) for count in _ROWS)
         mean, variance = predict_left_out(run, make_start(run), few, rows)
     unit, centre = dataset.scaling.target_scale, dataset.scaling.target_centre
     values, mean, std = centre + unit * rows.y, centre + unit * mean, unit * np.sqrt(variance)
