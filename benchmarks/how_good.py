@@ -42,8 +42,9 @@ machine ({cpu}). Targets are standardised, and lower is better for both scores:
 the stored runs of `python benchmarks quality` (`benchmarks/results/quality.json`, with versions and
 hardware).
 
-The first two rows of each table were timed on an otherwise idle machine. Other fits shared it with
-other work, which can double their time; a dash is shown where it was too busy.
+The first two rows of each table were timed on an otherwise idle machine, which is slower than that
+of the other fits: `max_time=5` reaches less on it. Other fits shared theirs with other work, which
+can double their time; a dash is shown where it was too busy.
 
 The other libraries get standardised inputs, and settings that their documentation advises:
 
