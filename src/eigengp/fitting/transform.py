@@ -41,6 +41,7 @@ _LEAST_GAIN, _ERRORS = 0.01, 2.0
 # The largest number of rows with which maps are compared, for each second of `max_time`.
 _COMPARED_PER_SECOND = 200
 _SAME = YeoJohnsonMap(1.0)
+_TINY = 1e-12  # The least leave-one-out variance, of which rounding can leave nothing.
 # What a summary has of each column, the target last.
 _COLUMNS = ("mean", "squares", "low", "high")
 
@@ -152,7 +153,11 @@ def _score(dataset: Dataset, settings: Settings, own: TargetMap) -> tuple[Array,
         few, rows = (run.source.take(order[:count]) for count in _ROWS)
         mean, variance = predict_left_out(run, make_start(run), few, rows)
     unit, centre = dataset.scaling.target_scale, dataset.scaling.target_centre
-    values, mean, std = centre + unit * rows.y, centre + unit * mean, unit * np.sqrt(variance)
+    values, mean, std = (
+        centre + unit * rows.y,
+        centre + unit * mean,
+        unit * np.sqrt(np.maximum(variance, _TINY)),
+    )
     y = own.targets(values)
     density = own.log_slope(y) - 0.5 * ((values - mean) / std) ** 2 - np.log(std)
     squares = (y - compute_moments(own, mean, std)[0]) ** 2
