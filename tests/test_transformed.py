@@ -422,6 +422,12 @@ def test_files_are_predicted_like_arrays(tmp_path: Path) -> None:
     new = pd.DataFrame(X_new, columns=["x"])
     np.testing.assert_allclose(model.predict(path), model.predict(new))
     np.testing.assert_allclose(model.predict_quantile(path, 0.5), model.predict_quantile(new, 0.5))
+    np.testing.assert_allclose(model.log_density(path, y[:3]), model.log_density(new, y[:3]))
+    known = clone(model).fit(pd.DataFrame(X, columns=["x"]), y).calibrate(path, y[:3])
+    np.testing.assert_allclose(
+        known.conformity_,
+        clone(known).fit(pd.DataFrame(X, columns=["x"]), y).calibrate(new, y[:3]).conformity_,
+    )
     model.predict_to_file(path, tmp_path / "out.csv", coverage=0.8)
     found = pd.read_csv(tmp_path / "out.csv")
     ends = model.predict_interval(new, 0.8)

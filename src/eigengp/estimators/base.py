@@ -602,7 +602,7 @@ class GPRegressor(RegressorMixin, GPEstimator):  # type: ignore[misc]
         self : object
             The regressor.
         """
-        mean, std = map(on_host, self._values_and_std(self._inputs(X, "calibrate")))
+        mean, std = map(on_host, predict_values(self, X, "calibrate"))
         if mean.ndim == 2:
             raise ValueError("calibrate is for one output; fit and calibrate each output alone.")
         self.conformity_ = conformity(map_known(self, y), mean, std)

@@ -125,7 +125,7 @@ def compute_log_density(model: Any, X: Any, y: Any) -> Array:
         raise ValueError("log_density is for one output with Gaussian noise.")
     y = on_host(y) if follows_dispatch(y) else y
     targets = np.asarray(_check_y(y, y_numeric=True, estimator=model), dtype=np.float64)
-    mean, std = map(on_host, model._values_and_std(model._inputs(X, "log_density")))
+    mean, std = map(on_host, predict_values(model, X, "log_density"))
     check_consistent_length(mean, targets)
     own = model._target_map
     slope = np.zeros(mean.shape) if own is None else own.log_slope(targets)

@@ -57,20 +57,20 @@ def begin_transformed_run(dataset: Dataset, settings: Settings) -> Iterator[Run]
 
 def transform_targets(dataset: Dataset, settings: Settings) -> tuple[Dataset, list[Decision]]:
     """Return the rows, with transformed targets if they are to be, and what was decided."""
-    asked, mean = settings.transform, settings.reading.mean
+    asked, constant = settings.transform, settings.reading.mean in ("constant", "zero")
     rows: Any = dataset.rows
     if asked == "auto":
         seconds = np.inf if settings.max_time is None else settings.max_time
         short = dataset.n_rows > _COMPARED_PER_SECOND * seconds
         given = settings.learns_nothing or isinstance(settings.kernel, Kernel)
-        if short or given or dataset.has_two_values or mean not in ("constant", "zero"):
+        if short or given or dataset.has_two_values or not constant:
             return dataset, []
     if not isinstance(rows, ArraySource):
         raise TypeError(
             "A transform of the targets is learned from all of them, in memory. Read the rows "
             "into arrays, or transform the column of the target yourself."
         )
-    if mean not in ("constant", "zero"):
+    if not constant:
         raise ValueError("A transform of the targets needs mean='constant' or mean='zero'.")
     y = on_host(rows.y)
     weight = np.ones(y.size) if rows.sample_weight is None else on_host(rows.sample_weight)
@@ -153,11 +153,8 @@ def _score(dataset: Dataset, settings: Settings, own: TargetMap) -> tuple[Array,
         few, rows = (run.source.take(order[:count]) for count in _ROWS)
         mean, variance = predict_left_out(run, make_start(run), few, rows)
     unit, centre = dataset.scaling.target_scale, dataset.scaling.target_centre
-    values, mean, std = (
-        centre + unit * rows.y,
-        centre + unit * mean,
-        unit * np.sqrt(np.maximum(variance, _TINY)),
-    )
+    values, mean = centre + unit * rows.y, centre + unit * mean
+    std = unit * np.sqrt(np.maximum(variance, _TINY))
     y = own.targets(values)
     density = own.log_slope(y) - 0.5 * ((values - mean) / std) ** 2 - np.log(std)
     squares = (y - compute_moments(own, mean, std)[0]) ** 2

@@ -41,12 +41,12 @@ class Gaussian(_GaussianNoise):
         The strictly increasing map m in `m(y) = f(x) + ε`, for skewed targets; None is the
         identity. "log" is the logarithm, for positive targets. "yeo-johnson" is the power transform
         of Yeo and Johnson in units of the median size of the targets; its power, between 0 and 2,
-        has the largest likelihood of the targets under a normal distribution. Beyond the largest
-        target, or the smallest if the power is above 1, it is continued as a straight line. "auto"
-        is "yeo-johnson" if that clearly improves the leave-one-out log density of up to 2,000 rows
-        (with neighbours, also their squared errors), and None otherwise. An object with the methods
-        `values(y)`, `targets(t)` and `log_slope(y)` is a map onto all real numbers, its inverse,
-        and the logarithm of its slope.
+        has the largest likelihood of the targets under a normal distribution. From one
+        standard deviation beyond the largest target on, or the smallest if the power is above 1, it
+        is a straight line. "auto" is "yeo-johnson" if that clearly improves the leave-one-out log
+        density of up to 2,000 rows (with neighbours, also their squared errors), and None
+        otherwise. An object with the methods `values(y)`, `targets(t)` and `log_slope(y)` is a map
+        onto all real numbers, its inverse, and the logarithm of its slope.
 
     Notes
     -----
